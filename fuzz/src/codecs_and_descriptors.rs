@@ -5,6 +5,7 @@ use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, TableDescriptor, Table
 use evenkeel_compression::{Compression, Compressor, decompress, expansion_max};
 use evenkeel_hfile::{Half, ReferenceRange};
 use evenkeel_protocol::{PB_MAGIC, from_magic, pb, with_magic};
+use evenkeel_region::store_file_tracker::{ListedFile, list_file};
 use prost::Message;
 
 /// A body with a larger declared length is rejected before it is decoded, like an HFile's block.
@@ -110,4 +111,18 @@ pub(crate) fn reference_seeds() -> Vec<Vec<u8>> {
         Half::at_row(b"row", ReferenceRange::Top).encode(),
         Half::at_row(b"", ReferenceRange::Bottom).encode(),
     ]
+}
+
+/// Lists of store files.
+pub(crate) fn store_file_list(input: &[u8]) {
+    if let Ok(Some(files)) = list_file::decode(input) {
+        let bytes = list_file::encode(&files, 1).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(list_file::decode(&bytes), Ok(Some(files)));
+    }
+}
+
+pub(crate) fn store_file_list_seeds() -> Vec<Vec<u8>> {
+    let file = |name: &str, bytes| ListedFile { name: name.to_owned(), bytes };
+    let lists = [vec![], vec![file("0af9", 300), file("0afa.0123ab", 0), file("t=0123ab-00ff", 0)]];
+    lists.iter().map(|files| list_file::encode(files, 7).unwrap_or_else(|e| panic!("{e}"))).collect()
 }

@@ -105,6 +105,7 @@ targets! {
     "region_info", codecs_and_descriptors::region_info, codecs_and_descriptors::region_info_seeds, PLAIN;
     "table_descriptor", codecs_and_descriptors::table_descriptor, codecs_and_descriptors::table_descriptor_seeds, PLAIN;
     "reference", codecs_and_descriptors::reference, codecs_and_descriptors::reference_seeds, PLAIN;
+    "store_file_list", codecs_and_descriptors::store_file_list, codecs_and_descriptors::store_file_list_seeds, PLAIN;
 }
 
 /// Returns the target of this name.

@@ -6,6 +6,7 @@
 //! | `namespaces` | create, change, delete, describe, list |
 //! | `regions` | find, split, merge, move, assign; flush and compaction |
 //! | `servers` | regions, WAL, block cache, configuration of one server |
+//! | `quotas` | limits on requests |
 //! | `switches` | balancer, normalizer, catalog janitor, cleaner, split and merge |
 //! | `snapshots` | take, list, restore, clone, delete |
 //! | `cluster` | [`ClusterMetrics`]: servers and regions with their load |
@@ -32,6 +33,7 @@
 
 mod cluster;
 mod namespaces;
+mod quotas;
 mod regions;
 mod servers;
 mod snapshots;
@@ -40,6 +42,7 @@ mod tables;
 
 pub use cluster::{ClusterMetrics, ClusterOption, RegionMetrics, ServerMetrics, TableRegionCounts};
 pub use namespaces::NamespaceDescriptor;
+pub use quotas::{Quota, QuotaFilter, QuotaSettings};
 pub use regions::CompactionState;
 pub use servers::{CacheEviction, CallLog};
 pub use snapshots::{SnapshotDescription, SnapshotType};

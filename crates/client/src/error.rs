@@ -132,12 +132,11 @@ impl Error {
                 | K::MultiActionResultTooLarge
                 | K::CallQueueTooBig
                 | K::CallDropped
-                | K::RequestTooBig,
+                | K::RequestTooBig
+                | K::RpcThrottling,
             ) => false,
             Some(_) => true,
-            None => {
-                !matches!(self.remote().map(|e| e.class.as_str()), Some(RETRY_IMMEDIATELY | RPC_THROTTLING))
-            }
+            None => !matches!(self.remote().map(|e| e.class.as_str()), Some(RETRY_IMMEDIATELY)),
         }
     }
 
@@ -155,12 +154,12 @@ impl Error {
 
     /// The pause that a quota demands.
     pub(crate) fn throttled_for(&self) -> Option<Duration> {
-        self.remote().filter(|e| e.class == RPC_THROTTLING).and_then(|e| wait_of(&e.message))
+        let remote = self.remote().filter(|_| self.kind() == Some(ErrorKind::RpcThrottling));
+        remote.and_then(|e| wait_of(&e.message))
     }
 }
 
 const RETRY_IMMEDIATELY: &str = "org.apache.hadoop.hbase.RetryImmediatelyException";
-const RPC_THROTTLING: &str = "org.apache.hadoop.hbase.quotas.RpcThrottlingException";
 
 fn kind_of(class: &str) -> Option<ErrorKind> {
     ErrorKind::ALL.iter().copied().find(|kind| kind.class_name() == class)
@@ -173,8 +172,7 @@ fn message_of(class: &str, text: &str) -> String {
     text.trim_end().to_owned()
 }
 
-/// The wait at the end of a throttling message: `- wait 1hrs, 2mins, 3sec` or `4ms`, any part
-/// absent.
+/// The wait at the end of a throttling message: `- wait 1hr, 2mins, 3sec, 4ms`, any part absent.
 fn wait_of(message: &str) -> Option<Duration> {
     let wait = message.rsplit_once("wait ")?.1;
     let mut total = Duration::ZERO;
@@ -183,8 +181,8 @@ fn wait_of(message: &str) -> Option<Duration> {
         let (number, unit) = part.split_at(digits);
         let number: u64 = number.parse().ok()?;
         total = total.saturating_add(match unit {
-            "hrs" => Duration::from_secs(number.saturating_mul(3600)),
-            "mins" => Duration::from_secs(number.saturating_mul(60)),
+            "hr" | "hrs" => Duration::from_secs(number.saturating_mul(3600)),
+            "min" | "mins" => Duration::from_secs(number.saturating_mul(60)),
             "sec" | "secs" => Duration::from_secs(number),
             "ms" => Duration::from_millis(number),
             _ => return None,
@@ -264,7 +262,8 @@ mod tests {
 
     #[test]
     fn throttling_errors_carry_the_wait() {
-        let e = |m: &str| remote(RPC_THROTTLING, m).throttled_for();
+        let e = |m: &str| remote(ErrorKind::RpcThrottling.class_name(), m).throttled_for();
+        assert_eq!(e("limit - wait 1hr, 1min, 1sec, 5ms"), Some(Duration::from_millis(3_661_005)));
         assert_eq!(e("requests limit exceeded - wait 1mins, 2sec"), Some(Duration::from_secs(62)));
         assert_eq!(e("limit - wait 70ms"), Some(Duration::from_millis(70)));
         assert_eq!(e("limit - wait 99999999999999999999sec"), None);

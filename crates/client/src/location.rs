@@ -254,8 +254,8 @@ pub(crate) struct MetaRow {
     pub(crate) server: Option<ServerName>,
     pub(crate) seq_num: i64,
     pub(crate) state: Option<String>,
-    /// The locations of the region's other replicas.
-    pub(crate) replicas: Vec<RegionLocation>,
+    /// The region's other replicas, without replicas of their own.
+    pub(crate) replicas: Vec<MetaRow>,
 }
 
 /// The largest replica id: columns of replicas have ids of four hexadecimal digits.
@@ -270,14 +270,16 @@ impl MetaRow {
         let region = RegionInfo::try_from(&pb::RegionInfo::decode(info)?)?;
         let state = row.value("info", "state").map(|v| String::from_utf8_lossy(v).into_owned());
         let seq_num = row.counter("info", "seqnumDuringOpen").unwrap_or(-1);
-        let replicas = replica_ids(row).filter_map(|id| replica_location(row, &region, id)).collect();
+        let replicas = replica_ids(row).map(|id| replica_row(row, &region, id)).collect();
         Ok(Some(Self { region, server: server_of(row, ""), seq_num, state, replicas }))
     }
 
     /// The location of the region and its replicas; `None` if the region has no server.
     pub(crate) fn location(self) -> Option<CachedLocation> {
         let location = RegionLocation { region: self.region, server: self.server?, seq_num: self.seq_num };
-        let replicas = self.replicas.into_iter().map(CachedLocation::new).map(Arc::new).collect();
+        let open = |replica: &Self| replica.state.as_deref().is_none_or(|state| state == "OPEN");
+        let replicas = self.replicas.into_iter().filter(open).filter_map(Self::location);
+        let replicas = replicas.map(Arc::new).collect();
         Some(CachedLocation { replicas, ..CachedLocation::new(location) })
     }
 }
@@ -299,14 +301,13 @@ fn replica_ids(row: &RowResult) -> impl Iterator<Item = i32> {
     row.cells().iter().filter_map(move |cell| of_column(cell.as_cell().qualifier()))
 }
 
-fn replica_location(row: &RowResult, region: &RegionInfo, id: i32) -> Option<RegionLocation> {
+fn replica_row(row: &RowResult, region: &RegionInfo, id: i32) -> MetaRow {
     let suffix = format!("_{id:04X}");
     let state = row.value("info", format!("state{suffix}"));
-    let server = server_of(row, &suffix).filter(|_| state.is_none_or(|state| state == b"OPEN"))?;
-    let (table, start, end) = (region.table().clone(), region.start_key().clone(), region.end_key().clone());
-    let region = RegionInfo::with_replica(table, start, end, region.region_id(), id);
+    let state = state.map(|state| String::from_utf8_lossy(state).into_owned());
     let seq_num = row.counter("info", format!("seqnumDuringOpen{suffix}")).unwrap_or(-1);
-    Some(RegionLocation { region, server, seq_num })
+    let server = server_of(row, &suffix);
+    MetaRow { region: region.replica(id), server, seq_num, state, replicas: Vec::new() }
 }
 
 /// Reads rows of a reversed scan of hbase:meta: the location of the region to find, then other

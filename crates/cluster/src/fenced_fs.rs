@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_fs::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile};
+use evenkeel_fs::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, ReadStatistics};
 
 use crate::lease::Lease;
 
@@ -161,8 +161,8 @@ impl FileSystem for FencedFileSystem {
         self.inner.uri_of(path)
     }
 
-    fn hosts(&self, path: &Path) -> io::Result<Vec<(String, u64)>> {
-        self.inner.hosts(path)
+    fn read_statistics(&self) -> ReadStatistics {
+        self.inner.read_statistics()
     }
 
     fn read_all(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {

@@ -19,9 +19,9 @@
 //! **An abort** ([`abort`]) writes nothing and ends the process: another server splits the log. **A
 //! stop** moves regions to other servers, closes the rest, and leaves no log behind ([`stop`]).
 //!
-//! **Region replicas** (`REGION_REPLICATION` above 1): only the primary is opened here. An open of
-//! another replica fails, with the reason in this server's log, and the master tries another
-//! server.
+//! **Region replicas** (`REGION_REPLICATION` above 1) are opened as HBase opens them: a secondary
+//! replica reads the files of the default replica. An open of a replica of hbase:meta fails, with
+//! the reason in this server's log, and the master tries another server.
 //!
 //! | module | contents |
 //! |---|---|
@@ -31,6 +31,7 @@
 //! | [`master`] | RPCs to the active master |
 //! | [`pools`] | thread pools for the master's requests |
 //! | [`procedures`] | executes the requests of ExecuteProcedures |
+//! | `quotas` | reads the quotas from hbase:quota |
 //! | [`session`] | the ZooKeeper session and the state read from ZooKeeper |
 //! | [`settings`] | settings of a cluster |
 //! | `slow_log_table` | writes slow calls to hbase:slowlog |
@@ -51,6 +52,7 @@ pub mod lease;
 pub mod master;
 pub mod pools;
 pub mod procedures;
+mod quotas;
 pub mod session;
 pub mod settings;
 mod slow_log_table;

@@ -11,7 +11,7 @@
 //! | `SplitWALCallable` | [`split_wal`](crate::split_wal) |
 //! | `FlushRegionCallable` | flushes a region |
 //! | `SnapshotRegionCallable`, `SnapshotVerifyCallable` | [`snapshot`](crate::snapshot) |
-//! | `ReloadQuotasCallable`, `SwitchRpcThrottleRemoteCallable` | none: there are no quotas |
+//! | `ReloadQuotasCallable`, `SwitchRpcThrottleRemoteCallable` | [`quotas`](crate::quotas) |
 //! | `RefreshPeerCallable` | none: this server replicates nothing |
 //! | `ClaimReplicationQueueCallable` | rejected: no thread would read the queue |
 
@@ -31,7 +31,7 @@ use crate::pools::Pool;
 use crate::settings::ClusterSettings;
 use crate::submitted_procedures::{NO_PROCEDURE, Submitted};
 use crate::transitions::{Procedure, Transitions};
-use crate::{snapshot, split_wal};
+use crate::{quotas, snapshot, split_wal};
 
 /// The limit on outcomes that wait for the master; beyond it a thread with another outcome blocks.
 const RESULTS_MAX: usize = 10_000;
@@ -53,16 +53,20 @@ pub struct Procedures {
     splitters: Pool,
     others: Pool,
     results: Sender<pb::RemoteProcedureResult>,
+    /// The maximum bytes of edits in memory of each log that is split.
+    split_buffer_bytes: usize,
 }
 
 impl Procedures {
-    /// Starts the threads.
+    /// Starts the threads. `split_buffer_bytes` is the maximum bytes of edits in memory while logs
+    /// are split, all threads together.
     ///
     /// # Errors
     /// Returns an error if a thread cannot be started.
     pub fn start(
         transitions: Arc<Transitions>,
         settings: &ClusterSettings,
+        split_buffer_bytes: u64,
         supervisor: &Supervisor,
     ) -> io::Result<Arc<Self>> {
         let (results, outcomes) = bounded(RESULTS_MAX);
@@ -73,7 +77,9 @@ impl Procedures {
         };
         drop(spawn_essential("procedure-results", supervisor, report)?);
         let pool = |name, threads| Pool::start(name, threads, supervisor);
+        let split_buffer_bytes = usize::try_from(split_buffer_bytes).unwrap_or(usize::MAX);
         Ok(Arc::new(Self {
+            split_buffer_bytes: split_buffer_bytes / settings.splitter_threads.max(1),
             submitted: Submitted::new(Arc::clone(transitions.clock())),
             transitions,
             openers: pool("open-region", settings.opener_threads)?,
@@ -161,7 +167,8 @@ impl Procedures {
         let work = {
             let (transitions, class) = (Arc::clone(&self.transitions), class.clone());
             let data = request.proc_data.unwrap_or_default();
-            move || catch(&class, || run(&transitions, &class, &data))
+            let split_buffer_bytes = self.split_buffer_bytes;
+            move || catch(&class, || run(&transitions, &class, &data, split_buffer_bytes))
         };
         let (name, results) = (self.transitions.server().name().clone(), self.results.clone());
         let report = move |outcome: Result<()>| {
@@ -180,13 +187,15 @@ impl Procedures {
     }
 }
 
-fn run(transitions: &Transitions, class: &str, data: &[u8]) -> Result<()> {
+fn run(transitions: &Transitions, class: &str, data: &[u8], split_buffer_bytes: usize) -> Result<()> {
     match class.rsplit('.').next().unwrap_or_default() {
-        "SplitWALCallable" => split_wal::run(transitions, &decode(data)?),
+        "SplitWALCallable" => split_wal::run(transitions, &decode(data)?, split_buffer_bytes),
         "FlushRegionCallable" => flush(transitions, &decode(data)?),
         "SnapshotRegionCallable" => snapshot::take(transitions, &decode(data)?),
         "SnapshotVerifyCallable" => snapshot::verify(transitions, &decode(data)?),
-        "ReloadQuotasCallable" | "SwitchRpcThrottleRemoteCallable" | "RefreshPeerCallable" => Ok(()),
+        "ReloadQuotasCallable" => quotas::report_change(transitions.server()),
+        "SwitchRpcThrottleRemoteCallable" => quotas::switch(transitions.server(), &decode(data)?),
+        "RefreshPeerCallable" => Ok(()),
         "ClaimReplicationQueueCallable" => {
             Err(HBaseError::do_not_retry("this server does not replicate and claims no replication queue"))
         }

@@ -102,6 +102,22 @@ impl Session {
         self.is_cluster_stopping.load(Ordering::Acquire)
     }
 
+    /// Returns true unless an operator has switched all throttles off. Waits for ZooKeeper; if it
+    /// does not answer, throttles are on, as they are by default.
+    pub fn is_rpc_throttle_on(&self) -> bool {
+        let path = &self.paths.rpc_throttle;
+        let read = async { timeout(REQUEST_TIMEOUT, self.client.get_data(path)).await };
+        match self.runtime.block_on(read) {
+            Ok(Ok((data, _))) => znodes::is_rpc_throttle_on(&data),
+            Ok(Err(ZkError::NoNode)) => true,
+            Ok(Err(error)) => {
+                tracing::warn!(path, %error, "the switch of throttles could not be read");
+                true
+            }
+            Err(_) => true,
+        }
+    }
+
     /// Waits until a master is active and the cluster is up.
     ///
     /// # Errors

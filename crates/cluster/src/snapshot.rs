@@ -11,8 +11,10 @@ use std::sync::Arc;
 
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result};
 use evenkeel_fs::{CreateOptions, FileKind, FileSystem};
+use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::snapshot_description::Type;
+use evenkeel_region::region::Region;
 use evenkeel_region::snapshot_manifest;
 use evenkeel_region::store::Store;
 use prost::Message;
@@ -36,8 +38,18 @@ pub(crate) fn take(transitions: &Transitions, request: &pb::SnapshotRegionParame
     let server = transitions.server();
     let region =
         server.regions().find(info.encoded_name()).ok_or_else(|| not_serving(&info, server.name()))?;
+    let subject = format!("{} of {}", request.snapshot.name, region.info().name_text());
+    let activity = activity::begin(ActivityKind::Snapshot, subject);
+    take_region(transitions, request, &region).inspect_err(|error| activity.fail(error))
+}
+
+fn take_region(
+    transitions: &Transitions,
+    request: &pb::SnapshotRegionParameter,
+    region: &Arc<Region>,
+) -> Result<()> {
     if request.snapshot.r#type() != Type::Skipflush {
-        server.background().flush(&region)?;
+        transitions.server().background().flush(region)?;
     }
     let of_store = |store: &Arc<Store>| {
         (store.family().name_text(), store.files().into_iter().map(|file| file.name).collect())

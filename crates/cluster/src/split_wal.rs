@@ -21,17 +21,19 @@ use evenkeel_wal::split::{SplitOptions, StoreSeqIds, split_wal};
 
 use crate::transitions::Transitions;
 
-/// The limit on bytes of edits buffered in memory (`hbase.regionserver.hlog.splitlog.buffersize`).
-const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// "Unknown", as a sequence id (`HConstants.NO_SEQNUM`, -1).
 const NO_SEQNUM: u64 = u64::MAX;
 
-/// Splits the log that a procedure names.
+/// Splits the log that a procedure names, with at most `buffer_bytes_max` bytes of edits in memory.
 ///
 /// # Errors
 /// Returns I/O errors of the file system, or `DoNotRetryIOException` for a path that is not a log
 /// of this cluster: the master tries another server, or checks the file.
-pub(crate) fn run(transitions: &Transitions, request: &pb::SplitWalParameter) -> Result<()> {
+pub(crate) fn run(
+    transitions: &Transitions,
+    request: &pb::SplitWalParameter,
+    buffer_bytes_max: usize,
+) -> Result<()> {
     let env = transitions.env();
     let (fs, root) = env.wal_root();
     let (fs, wal) = (&**fs, wal_path(root, &request.wal_path)?);
@@ -48,7 +50,7 @@ pub(crate) fn run(transitions: &Transitions, request: &pb::SplitWalParameter) ->
         },
         on_entry: &mut |_| {},
         should_continue: &mut || goes_on(),
-        buffer_bytes_max: BUFFER_BYTES_MAX,
+        buffer_bytes_max,
     })?;
     tracing::info!(
         wal = %wal.display(),

@@ -52,6 +52,7 @@ use crate::fenced_fs::FencedFileSystem;
 use crate::lease::Lease;
 use crate::master::ClusterConnection;
 use crate::procedures::Procedures;
+use crate::quotas;
 use crate::session::Session;
 use crate::settings::ClusterSettings;
 use crate::slow_log_table;
@@ -108,8 +109,12 @@ pub(crate) fn start(
     let nonces = process.nonces();
     process.readiness.set_starting("opening the write-ahead logs and caches");
     let storage = open_storage(&process, &name, &nonces, &ports.shared.limits)?;
-    let runtime_settings =
-        RuntimeSettings::new(&process.conf, source, Arc::clone(&log_levels), &process.settings.region);
+    let runtime_settings = RuntimeSettings::new(
+        &process.current_conf,
+        source,
+        Arc::clone(&log_levels),
+        &process.settings.region,
+    );
     let parts = (&process, &storage, &abort, &runtime_settings);
     let (regionserver, transitions) = open_server(parts, &cluster, &ports, &name, &master, &nonces)?;
     runtime_settings.serve(&regionserver);
@@ -118,6 +123,7 @@ pub(crate) fn start(
     process.readiness.set_serving(&storage.wals, Vec::new);
     master.send_reports(&abort);
     slow_log_table::start(&connections.runtime, &regionserver, &process.conf, &process.clock)?;
+    quotas::start(&connections.runtime, &regionserver, &process.conf, &session)?;
     regionserver.announce()?;
     tracing::info!(server = %name, "joined the cluster");
     Ok(ClusterServer {
@@ -181,7 +187,7 @@ fn info_parts(
 ) -> InfoParts {
     InfoParts {
         registry,
-        conf: (*process.conf).clone(),
+        conf: Arc::clone(&process.current_conf),
         log_levels: Arc::clone(log_levels),
         hostname: process.settings.host.clone(),
         rpc_metrics: Arc::clone(rpc_metrics),
@@ -296,7 +302,9 @@ fn open_server(
         user_env: Arc::clone(&storage.user_env),
         meta_env: Arc::clone(&storage.meta_env),
     });
-    let procedures = Procedures::start(Arc::clone(&transitions), cluster, &process.supervisor)?;
+    let split_buffer_bytes = settings.memory.split_buffers(settings.split_buffer_bytes);
+    let procedures =
+        Procedures::start(Arc::clone(&transitions), cluster, split_buffer_bytes, &process.supervisor)?;
     drop(hooks.procedures.set(procedures));
     Ok((server, transitions))
 }

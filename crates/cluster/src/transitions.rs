@@ -124,7 +124,9 @@ impl Transitions {
 
     fn open_and_report(&self, info: &RegionInfo, procedure: Procedure) {
         let name = info.encoded_name();
-        if self.server.regions().find(name).is_some() {
+        // Replicas of hbase:meta, which cannot be opened, have its encoded name.
+        let is_of_meta = info.is_meta() && !info.is_primary();
+        if !is_of_meta && self.server.regions().find(name).is_some() {
             tracing::warn!(region = %info.name_text(), "the region is open already; the request is ignored");
             return;
         }
@@ -140,11 +142,10 @@ impl Transitions {
     }
 
     fn open_now(&self, info: &RegionInfo) -> Result<Arc<Region>> {
-        if info.replica_id() != 0 {
+        if info.is_meta() && !info.is_primary() {
+            let name = info.name_text();
             return Err(HBaseError::do_not_retry(format!(
-                "{}: a replica of a region cannot be opened here (REGION_REPLICATION of {} must be 1)",
-                info.name_text(),
-                info.table()
+                "{name}: replicas of hbase:meta are not supported"
             )));
         }
         let env = if info.is_meta() { &self.meta_env } else { &self.user_env };
@@ -290,3 +291,6 @@ impl Transitions {
         &self.user_env
     }
 }
+
+#[cfg(test)]
+mod tests;

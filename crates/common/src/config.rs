@@ -18,6 +18,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `getters` | the typed getters |
+//! | `current` | [`CurrentConfiguration`]: the settings in force |
 //! | `values` | parsing of numbers, sizes and times, as by Java's and Hadoop's parsers |
 //! | [`defaults`] | the keys known to Evenkeel and their defaults; known prefixes; renamed keys |
 //! | `site` | the XML format of a site file |
@@ -31,6 +32,7 @@
 //! key once per layer and allocates; lookups belong in constructors and reload hooks, never on the
 //! data path.
 
+mod current;
 pub mod defaults;
 mod error;
 mod getters;
@@ -45,6 +47,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use current::CurrentConfiguration;
 pub use error::ConfigError;
 pub use values::TimeUnit;
 

@@ -181,6 +181,11 @@ impl ColumnFamilyDescriptor {
         }
     }
 
+    /// Whether HBase writes large values to MOB files.
+    pub fn is_mob(&self) -> bool {
+        self.flag("IS_MOB", false)
+    }
+
     /// Whether versions and deletes are ordered by write order instead of timestamps.
     pub fn new_version_behavior(&self) -> bool {
         self.flag("NEW_VERSION_BEHAVIOR", false)
@@ -206,9 +211,25 @@ impl ColumnFamilyDescriptor {
         self.text("BLOOMFILTER").unwrap_or("ROW")
     }
 
+    /// The length of row prefixes in the bloom filter ROWPREFIX_FIXED_LENGTH, as text
+    /// (`RowPrefixBloomFilter.prefix_length`): an attribute, or else the configuration, as in
+    /// HBase.
+    pub fn row_prefix_bloom_length(&self) -> Option<&str> {
+        const KEY: &str = "RowPrefixBloomFilter.prefix_length";
+        self.text(KEY).or_else(|| self.configuration.get(KEY).map(String::as_str))
+    }
+
     /// The name of the compression.
     pub fn compression(&self) -> &str {
         self.text("COMPRESSION").unwrap_or("NONE")
+    }
+
+    /// The name of the compression of files that compactions write
+    /// (`getMajorCompactionCompressionType`).
+    pub fn compaction_compression(&self, is_major: bool) -> &str {
+        let of_kind = if is_major { "COMPRESSION_COMPACT_MAJOR" } else { "COMPRESSION_COMPACT_MINOR" };
+        let of_compactions = self.text(of_kind).or(self.text("COMPRESSION_COMPACT"));
+        of_compactions.unwrap_or_else(|| self.compression())
     }
 
     /// The name of the data block encoding.
@@ -287,6 +308,12 @@ impl TableDescriptor {
     /// Whether writes are refused.
     pub fn is_read_only(&self) -> bool {
         self.text("READONLY").is_some_and(|v| v.eq_ignore_ascii_case("true"))
+    }
+
+    /// The number of replicas of each region (`REGION_REPLICATION`), 1 by default.
+    pub fn region_replication(&self) -> u32 {
+        let count = self.text("REGION_REPLICATION").and_then(|text| text.trim().parse().ok());
+        count.unwrap_or(1).max(1)
     }
 
     /// Whether Gets of the table use the row cache (`ROW_CACHE_ENABLED`, HBASE-29585); `None` if

@@ -63,6 +63,8 @@ kinds! {
     CallerDisconnected = "org.apache.hadoop.hbase.ipc.CallerDisconnectedException", retry;
     /// The client retries these actions immediately, in a smaller batch.
     MultiActionResultTooLarge = "org.apache.hadoop.hbase.MultiActionResultTooLarge", retry;
+    /// A quota is used up; the client waits for the time that the message ends with.
+    RpcThrottling = "org.apache.hadoop.hbase.quotas.RpcThrottlingException", retry;
     /// The request frame exceeds `hbase.ipc.max.request.size`.
     RequestTooBig = "org.apache.hadoop.hbase.exceptions.RequestTooBigException", fatal;
     /// The scanner does not exist, or no longer.

@@ -16,6 +16,7 @@
 //! | [`length`] | conversions of lengths to narrower integers, never truncated |
 //! | [`names`] | [`TableName`], [`ServerName`] |
 //! | [`proto`] | conversions to and from HBase's protobuf messages |
+//! | [`quota`] | the rows of hbase:quota |
 //! | [`region_info`] | [`RegionInfo`] and the names derived from it |
 //! | `runtime` | the runtime parts, listed below |
 //! | [`search`] | binary and galloping search by index |
@@ -50,6 +51,7 @@ pub mod error;
 pub mod length;
 pub mod names;
 pub mod proto;
+pub mod quota;
 pub mod region_info;
 mod runtime;
 pub mod search;
@@ -60,7 +62,7 @@ pub use binary::Binary;
 pub use caller_state::{CallerConnection, CallerState};
 pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};
 pub use comparator::CellComparator;
-pub use config::{ConfigError, Configuration, TimeUnit};
+pub use config::{ConfigError, Configuration, CurrentConfiguration, TimeUnit};
 pub use descriptor::{ColumnFamilyDescriptor, Durability, KeepDeletedCells, TableDescriptor};
 pub use error::{ErrorKind, HBaseError, Result, quoted};
 pub use names::{ServerName, TableName};

@@ -57,6 +57,9 @@ impl From<&RegionInfo> for pb::RegionInfo {
     }
 }
 
+/// The greatest replica id: names of regions have it as four hexadecimal digits.
+const REPLICA_ID_MAX: i32 = 0xFFFF;
+
 impl TryFrom<&pb::RegionInfo> for RegionInfo {
     type Error = crate::HBaseError;
 
@@ -67,7 +70,13 @@ impl TryFrom<&pb::RegionInfo> for RegionInfo {
         }
         let (start, end) =
             (region.start_key.clone().unwrap_or_default(), region.end_key.clone().unwrap_or_default());
-        let info = Self::with_replica(table, start, end, region.region_id as i64, region.replica_id());
+        let replica_id = region.replica_id();
+        if !(0..=REPLICA_ID_MAX).contains(&replica_id) {
+            return Err(crate::HBaseError::do_not_retry(format!(
+                "there is no replica {replica_id} of a region"
+            )));
+        }
+        let info = Self::with_replica(table, start, end, region.region_id as i64, replica_id);
         Ok(info.with_flags(region.offline(), region.split()))
     }
 }
@@ -137,6 +146,23 @@ mod tests {
     use prost::Message;
 
     use super::*;
+
+    #[test]
+    fn replica_ids_have_four_digits() {
+        let table = pb::TableName { namespace: "ns".into(), qualifier: "t".into() };
+        let of = |replica_id| pb::RegionInfo {
+            region_id: 7,
+            table_name: table.clone(),
+            replica_id: Some(replica_id),
+            ..pb::RegionInfo::default()
+        };
+        for id in [0, 1, 0xFFFF] {
+            assert_eq!(RegionInfo::try_from(&of(id)).expect("legal").replica_id(), id);
+        }
+        for id in [-1, 0x1_0000, i32::MIN] {
+            assert!(RegionInfo::try_from(&of(id)).is_err(), "{id}");
+        }
+    }
 
     #[test]
     fn table_schemas_round_trip() {

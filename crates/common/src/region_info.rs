@@ -64,6 +64,13 @@ impl RegionInfo {
         Self::new(TableName::meta(), Bytes::new(), Bytes::new(), 1)
     }
 
+    /// Another replica of the same region, with the same flags.
+    pub fn replica(&self, replica_id: i32) -> Self {
+        let (table, start, end) = (self.table.clone(), self.start_key.clone(), self.end_key.clone());
+        let replica = Self::with_replica(table, start, end, self.region_id, replica_id);
+        replica.with_flags(self.offline, self.split)
+    }
+
     /// Sets the two flags that mark a parent after its split.
     pub fn with_flags(mut self, offline: bool, split: bool) -> Self {
         self.offline = offline;
@@ -96,6 +103,11 @@ impl RegionInfo {
         self.replica_id
     }
 
+    /// Returns true if this is the default replica, which alone is written to.
+    pub fn is_primary(&self) -> bool {
+        self.replica_id == 0
+    }
+
     /// Returns true if the region is offline permanently (a split parent).
     pub fn is_offline(&self) -> bool {
         self.offline
@@ -111,7 +123,7 @@ impl RegionInfo {
         self.offline && self.split
     }
 
-    /// The full name, which is also the region's row in hbase:meta.
+    /// The full name. That of the default replica is also the region's row in hbase:meta.
     pub fn name(&self) -> &Bytes {
         &self.name
     }
@@ -121,7 +133,7 @@ impl RegionInfo {
         self.name.escape_ascii().to_string()
     }
 
-    /// The encoded name, which is also the name of the region's directory.
+    /// The encoded name. That of the default replica is also the name of the region's directory.
     pub fn encoded_name(&self) -> &str {
         &self.encoded_name
     }

@@ -63,6 +63,8 @@ enum Command {
     Hfile(tools::hfile::HFileArgs),
     /// Print the contents of WAL files
     Wal(tools::wal::WalArgs),
+    /// Print lists of store files, which the FILE store file tracker keeps
+    Sft(tools::store_file_list::StoreFileListArgs),
     /// Check every file of a root directory, changing nothing
     Verify(tools::verify::VerifyArgs),
     /// Compact the store files of a stopped server
@@ -129,6 +131,7 @@ fn main() -> ExitCode {
         Command::Shell(args) => ended(shell(args)),
         Command::Hfile(args) => ended(tools::hfile::run(&args)),
         Command::Wal(args) => ended(tools::wal::run(&args)),
+        Command::Sft(args) => ended(tools::store_file_list::run(&args)),
         Command::Verify(args) => ended(tools::verify::run(&args)),
         Command::Compact(args) => ended(tools::compact::run(&args)),
         Command::Pe(pe) => ExitCode::from(evenkeel_pe::main(&pe.words)),

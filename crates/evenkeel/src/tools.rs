@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`hfile`] | `evenkeel hfile`: HBase's `hbase hfile` |
 //! | [`wal`] | `evenkeel wal`: HBase's `hbase wal` |
+//! | [`store_file_list`] | `evenkeel sft`: HBase's `hbase sft` |
 //! | [`verify`] | `evenkeel verify`: every file of a root directory, checked |
 //! | [`compact`] | `evenkeel compact`: HBase's `CompactionTool` |
 //! | [`text`] | bytes, cells and dates as HBase prints them |
@@ -20,6 +21,7 @@ pub mod hfile;
 mod progress;
 mod stats;
 mod storage;
+pub mod store_file_list;
 mod text;
 pub mod verify;
 pub mod wal;

@@ -19,6 +19,7 @@
 #![allow(clippy::indexing_slicing, reason = "a test double: nothing here comes from a disk")]
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +27,10 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageChecksum};
+use crate::{
+    AppendFile, BlocksWeight, CreateOptions, FileStatus, FileSystem, LocalHost, RandomAccessFile,
+    StorageChecksum,
+};
 
 /// An operation of the file system or of one of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -427,10 +431,6 @@ impl FileSystem for FaultyFileSystem {
     fn uri_of(&self, path: &Path) -> String {
         self.inner.uri_of(path)
     }
-
-    fn hosts(&self, path: &Path) -> io::Result<Vec<(String, u64)>> {
-        self.inner.hosts(path)
-    }
 }
 
 #[derive(Debug)]
@@ -486,6 +486,10 @@ impl RandomAccessFile for FaultyReader {
 
     fn len(&self) -> u64 {
         self.inner.len()
+    }
+
+    fn blocks_weight(&self, range: Range<u64>, host: &LocalHost) -> BlocksWeight {
+        self.inner.blocks_weight(range, host)
     }
 }
 

@@ -12,22 +12,28 @@
 //! * The status of an open file has the length 0, even after flushes. `open` sees the bytes flushed
 //!   up to that moment, and its reader does not grow.
 //! * A file cannot be truncated.
-//! * A reader of a file that was deleted or replaced fails some seconds later.
+//! * A reader of a file that was deleted or replaced fails some seconds later, except for blocks
+//!   that it reads through the files of a local DataNode.
 //! * A closed file that this client did not sync cannot be synced afterwards: `sync_file` only
 //!   checks that it exists. Bulk files are synced when they are closed.
 //! * Names are UTF-8 without `:`.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_common::clock::{self, Clock, SystemClock};
-use evenkeel_hdfs::hadoop::hdfs::{HdfsFileStatusProto, hdfs_file_status_proto::FileType};
+use evenkeel_hdfs::hadoop::hdfs::{HdfsFileStatusProto, LocatedBlockProto, hdfs_file_status_proto::FileType};
 use evenkeel_hdfs::{
     BulkWriter, ChecksumResult, FileReader, FlushLevel, HdfsClient, HdfsError, LogWriter, NewFile,
+    ReadStatistics,
 };
 
-use crate::{AppendFile, CreateOptions, FileKind, FileStatus, FileSystem, RandomAccessFile, StorageChecksum};
+use crate::{
+    AppendFile, BlockHost, BlocksWeight, CreateOptions, FileKind, FileStatus, FileSystem, LocalHost,
+    RandomAccessFile, StorageChecksum,
+};
 
 /// Bytes of a bulk file that are buffered before they are passed to its writer.
 const BULK_BUFFER_BYTES: usize = 64 << 10;
@@ -35,19 +41,31 @@ const BULK_BUFFER_BYTES: usize = 64 << 10;
 /// The number of appended bytes of a log after which they are sent without a flush.
 const LOG_BUFFER_BYTES: u64 = 4 << 20;
 
+/// `StorageTypeProto.SSD`.
+const STORAGE_TYPE_SSD: i32 = 2;
+
 /// The files of a name service.
 #[derive(Clone, Debug)]
 pub struct HdfsFileSystem {
     client: HdfsClient,
     /// The name service, or the `host:port` of its NameNode, as URIs name it.
     authority: String,
+    /// Readers that have checksums of their own read without those of HDFS.
+    trusts_callers: bool,
 }
 
 impl HdfsFileSystem {
     /// Creates a file system of the files that `client` reaches. Their URIs begin with
     /// `hdfs://<authority>/`.
     pub fn new(client: HdfsClient, authority: impl Into<String>) -> Self {
-        Self { client, authority: authority.into() }
+        Self { client, authority: authority.into(), trusts_callers: true }
+    }
+
+    /// Compares also those bytes with the checksums of HDFS which a reader compares with checksums
+    /// of its own (`hbase.regionserver.checksum.verify` is false).
+    #[must_use]
+    pub fn verify_all(self) -> Self {
+        Self { trusts_callers: false, ..self }
     }
 
     /// The client behind it.
@@ -112,7 +130,8 @@ fn not_found(path: &Path) -> io::Error {
 
 impl FileSystem for HdfsFileSystem {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn RandomAccessFile>> {
-        Ok(Arc::new(HdfsReader(self.client.open(name_of(path)?)?)))
+        let reader = self.client.open(name_of(path)?)?;
+        Ok(Arc::new(HdfsReader { reader, trusts_callers: self.trusts_callers }))
     }
 
     fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
@@ -231,34 +250,68 @@ impl FileSystem for HdfsFileSystem {
         format!("hdfs://{}{}", self.authority, path.display())
     }
 
-    fn hosts(&self, path: &Path) -> io::Result<Vec<(String, u64)>> {
-        Ok(self.client.hosts(name_of(path)?)?)
+    fn read_statistics(&self) -> ReadStatistics {
+        self.client.read_statistics()
     }
 }
 
 #[derive(Debug)]
-struct HdfsReader(FileReader);
+struct HdfsReader {
+    reader: FileReader,
+    trusts_callers: bool,
+}
 
 impl RandomAccessFile for HdfsReader {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        Ok(self.0.read_at(offset, buf)?)
+        Ok(self.reader.read_at(offset, buf)?)
+    }
+
+    fn read_at_nowait(&self, offset: u64, buf: &mut [u8], caller_verifies: bool) -> bool {
+        let verify = !(self.trusts_callers && caller_verifies);
+        self.reader.read_cached_at(offset, buf, verify)
+    }
+
+    fn read_checked_by_caller_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        if !self.trusts_callers {
+            return self.read_exact_at(offset, buf);
+        }
+        let read = self.reader.read_unverified_at(offset, buf)?;
+        if read < buf.len() { Err(ends_before(offset, buf.len(), read)) } else { Ok(()) }
     }
 
     fn len(&self) -> u64 {
-        self.0.len()
+        self.reader.len()
     }
 
     fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageChecksum> {
-        let (read, verified) = self.0.read_verified_at(offset, buf)?;
+        let (read, verified) = self.reader.read_verified_at(offset, buf)?;
         if read < buf.len() {
-            let what = format!("{} bytes requested at {offset}, {read} available", buf.len());
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+            return Err(ends_before(offset, buf.len(), read));
         }
         Ok(match verified {
             ChecksumResult::Matches => StorageChecksum::Matches,
             ChecksumResult::Differs => StorageChecksum::Differs,
         })
     }
+
+    fn blocks_weight(&self, range: Range<u64>, host: &LocalHost) -> BlocksWeight {
+        let blocks = self.reader.blocks(range);
+        let weights = blocks.iter().map(|block| (block.b.num_bytes.unwrap_or(0), hosts_of(block)));
+        BlocksWeight::of_blocks(host, weights)
+    }
+}
+
+fn ends_before(offset: u64, wanted: usize, read: usize) -> io::Error {
+    let what = format!("{wanted} bytes requested at {offset}, {read} available");
+    io::Error::new(io::ErrorKind::UnexpectedEof, what)
+}
+
+fn hosts_of(block: &LocatedBlockProto) -> impl Iterator<Item = BlockHost<'_>> {
+    block.locs.iter().enumerate().map(|(index, node)| BlockHost {
+        name: &node.id.host_name,
+        address: &node.id.ip_addr,
+        is_ssd: block.storage_types.get(index) == Some(&STORAGE_TYPE_SSD),
+    })
 }
 
 #[derive(Debug)]

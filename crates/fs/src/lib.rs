@@ -32,6 +32,7 @@ mod dir_lock;
 mod faulty;
 mod hdfs;
 mod local;
+mod locality;
 mod location;
 mod memory;
 pub mod page_cache;
@@ -39,10 +40,11 @@ mod power_cut;
 mod write_behind;
 
 pub use dir_lock::{DirLock, LOCK_FILE_NAME};
-pub use evenkeel_hdfs::{HdfsClient, Settings as HdfsSettings};
+pub use evenkeel_hdfs::{HdfsClient, ReadStatistics, Settings as HdfsSettings};
 pub use faulty::{Damage, Fault, FaultyFileSystem, Latch, Op};
 pub use hdfs::HdfsFileSystem;
 pub use local::{APPEND_BUFFER_BYTES, LocalFileSystem};
+pub use locality::{BlockHost, BlocksWeight, LOCALHOST, LocalHost};
 pub use location::Location;
 pub use memory::{MemoryFileSystem, SurvivingData};
 pub use power_cut::{PowerCutFileSystem, Recording};
@@ -50,6 +52,7 @@ pub use write_behind::WRITE_BEHIND_BYTES;
 
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -156,9 +159,23 @@ pub trait RandomAccessFile: Send + Sync + Debug {
     /// Fills `buf` from `offset` if that does not wait for a disk or a network. Otherwise returns
     /// false, and the contents of `buf` are unspecified. Storage that cannot determine this returns
     /// false, as it does after an error, which [`RandomAccessFile::read_exact_at`] then reports.
-    fn read_at_nowait(&self, offset: u64, buf: &mut [u8]) -> bool {
-        let _ = (offset, buf);
+    ///
+    /// `caller_verifies` states that the caller compares the bytes with checksums of its own, as
+    /// for [`RandomAccessFile::read_checked_by_caller_at`]. Without it the storage compares them
+    /// with its checksums, as for [`RandomAccessFile::read_exact_at`].
+    fn read_at_nowait(&self, offset: u64, buf: &mut [u8], caller_verifies: bool) -> bool {
+        let _ = (offset, buf, caller_verifies);
         false
+    }
+
+    /// As [`RandomAccessFile::read_exact_at`], for a caller that compares the bytes with checksums
+    /// of its own, such as those of HBase's blocks. The storage need not compare them with its
+    /// checksums.
+    ///
+    /// # Errors
+    /// As [`RandomAccessFile::read_exact_at`].
+    fn read_checked_by_caller_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(offset, buf)
     }
 
     /// As [`RandomAccessFile::read_exact_at`], without shortcuts, and compared with the storage's
@@ -169,6 +186,15 @@ pub trait RandomAccessFile: Send + Sync + Debug {
     /// As [`RandomAccessFile::read_exact_at`].
     fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageChecksum> {
         self.read_exact_at(offset, buf).map(|()| StorageChecksum::Absent)
+    }
+
+    /// Returns the weight of the blocks that overlap a range of the file, by the locations that are
+    /// known since it was opened; asks no other machine. A file without blocks is one block on
+    /// [`LOCALHOST`], of its whole length for any range of it, as for Hadoop's local file system.
+    fn blocks_weight(&self, range: Range<u64>, host: &LocalHost) -> BlocksWeight {
+        let overlaps = range.start < self.len();
+        let block = overlaps.then(|| (self.len(), std::iter::once(BlockHost::LOCAL)));
+        BlocksWeight::of_blocks(host, block.into_iter())
     }
 }
 
@@ -350,13 +376,9 @@ pub trait FileSystem: Send + Sync + Debug {
         format!("file:{}", path.display())
     }
 
-    /// Returns the names of the hosts that store bytes of a file, each with the number of bytes;
-    /// empty if all are equally near.
-    ///
-    /// # Errors
-    /// `NotFound`, or an error of the storage.
-    fn hosts(&self, _path: &Path) -> io::Result<Vec<(String, u64)>> {
-        Ok(Vec::new())
+    /// Returns how much was read from HDFS, and by which ways. Local files are not counted.
+    fn read_statistics(&self) -> ReadStatistics {
+        ReadStatistics::default()
     }
 
     /// Returns true if the path exists.

@@ -276,7 +276,7 @@ impl RandomAccessFile for LocalFile {
         Ok(filled)
     }
 
-    fn read_at_nowait(&self, offset: u64, buf: &mut [u8]) -> bool {
+    fn read_at_nowait(&self, offset: u64, buf: &mut [u8], _caller_verifies: bool) -> bool {
         page_cache::read(&self.file, offset, buf)
     }
 

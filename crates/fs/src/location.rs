@@ -21,6 +21,10 @@ use crate::{FileSystem, HdfsFileSystem, LocalFileSystem};
 /// The setting that names the file system of paths without a scheme.
 const DEFAULT_FS: &str = "fs.defaultFS";
 
+/// The setting by which blocks of store files are compared with HBase's checksums only, and not
+/// with those of HDFS.
+const CHECKSUM_VERIFY: &str = "hbase.regionserver.checksum.verify";
+
 /// Where files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
@@ -105,8 +109,20 @@ impl Location {
     pub fn file_system(&self, conf: &Configuration) -> io::Result<Arc<dyn FileSystem>> {
         match self.hdfs_settings(conf)? {
             None => Ok(Arc::new(LocalFileSystem::new())),
-            Some(settings) => Ok(Arc::new(HdfsFileSystem::new(HdfsClient::new(settings)?, self.authority()))),
+            Some(settings) => Ok(Arc::new(self.hdfs_file_system(conf, HdfsClient::new(settings)?)?)),
         }
+    }
+
+    /// Returns the file system of a client of the name service. It compares the bytes of store
+    /// files with the checksums that the configuration requires.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a setting that cannot be used.
+    pub fn hdfs_file_system(&self, conf: &Configuration, client: HdfsClient) -> io::Result<HdfsFileSystem> {
+        let fs = HdfsFileSystem::new(client, self.authority());
+        let trusts = conf.get_bool_or(CHECKSUM_VERIFY, true);
+        let trusts = trusts.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        Ok(if trusts { fs } else { fs.verify_all() })
     }
 
     /// Returns the authority of the URI, which names the name service; empty for a local path.

@@ -709,7 +709,7 @@ impl RandomAccessFile for Reader {
         })
     }
 
-    fn read_at_nowait(&self, offset: u64, buf: &mut [u8]) -> bool {
+    fn read_at_nowait(&self, offset: u64, buf: &mut [u8], _caller_verifies: bool) -> bool {
         self.read_exact_at(offset, buf).is_ok()
     }
 

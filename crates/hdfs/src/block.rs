@@ -7,12 +7,14 @@
 //! | `packet` | packets and their checksums |
 //! | `peer` | the connection to one DataNode of a block being written |
 //! | `reader` | ranges of a block, into the caller's memory |
+//! | `short_circuit` | reads of a local replica through the DataNode's files |
 
 pub(crate) mod located;
 pub(crate) mod output;
 pub(crate) mod packet;
 pub(crate) mod peer;
 pub(crate) mod reader;
+pub(crate) mod short_circuit;
 
 use crate::hadoop::hdfs::{BaseHeaderProto, ClientOperationHeaderProto, ExtendedBlockProto};
 use crate::wire::put_delimited;
@@ -24,6 +26,7 @@ const VERSION: [u8; 2] = [0, 28];
 pub(crate) mod op {
     pub(crate) const WRITE_BLOCK: u8 = 80;
     pub(crate) const READ_BLOCK: u8 = 81;
+    pub(crate) const REQUEST_SHORT_CIRCUIT_FDS: u8 = 87;
 }
 
 /// Encodes an operation: version, code and message.

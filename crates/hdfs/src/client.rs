@@ -1,7 +1,8 @@
 //! [`HdfsClient`]: the file operations of one name service.
 //!
 //! A client has two background threads, which end with it: one sends heartbeats to the DataNodes of
-//! open idle files, the other renews the lease and recovers broken files (see `lease`).
+//! open idle files; the other renews the lease and recovers broken files (see `lease`). With
+//! short-circuit reads a third one closes the unused files of local replicas.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,12 +11,14 @@ use evenkeel_common::{clock, thread};
 use parking_lot::Mutex;
 
 use crate::block::reader::{DataNodePool, FileReader};
+use crate::block::short_circuit::{self, ShortCircuit};
 use crate::bulk::BulkWriter;
 use crate::error::{HdfsError, Result};
 use crate::excluded::ExcludedDataNodes;
 use crate::lease::{BrokenFile, Leases};
 use crate::log_writer::LogWriter;
 use crate::namenode::{NameNode, NewFile};
+use crate::statistics::{ReadCounters, ReadStatistics};
 use crate::{Settings, lease, recovery};
 
 /// A client of one name service. Clones share its state.
@@ -32,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) excluded: ExcludedDataNodes,
     pub(crate) leases: Leases,
     pub(crate) pool: DataNodePool,
+    pub(crate) short_circuit: ShortCircuit,
+    pub(crate) statistics: ReadCounters,
     /// The time of the last check of the cluster's defaults.
     checked: Mutex<Option<Instant>>,
 }
@@ -47,6 +52,8 @@ impl HdfsClient {
             excluded: ExcludedDataNodes::default(),
             leases: Leases::default(),
             pool: DataNodePool::new(&settings),
+            short_circuit: ShortCircuit::new(&settings),
+            statistics: ReadCounters::default(),
             checked: Mutex::default(),
             settings,
         });
@@ -54,6 +61,10 @@ impl HdfsClient {
         thread::spawn_restarted("hdfs-heartbeat", move || lease::heartbeats(&weak))?;
         let weak = Arc::downgrade(&shared);
         thread::spawn_restarted("hdfs-lease", move || lease::renewals(&weak))?;
+        if shared.settings.short_circuit.is_some() {
+            let weak = Arc::downgrade(&shared);
+            thread::spawn_restarted("hdfs-close", move || short_circuit::closing(&weak))?;
+        }
         Ok(Self { shared })
     }
 
@@ -132,20 +143,9 @@ impl HdfsClient {
         self.shared.leases.broken_paths()
     }
 
-    /// Returns the host names of the DataNodes that hold bytes of a file, each with the number of
-    /// bytes.
-    ///
-    /// # Errors
-    /// `NotFound`.
-    pub fn hosts(&self, path: &str) -> Result<Vec<(String, u64)>> {
-        let located = self.shared.namenode.block_locations(path, 0, u64::MAX >> 1)?;
-        let mut hosts = std::collections::BTreeMap::new();
-        for block in located.blocks {
-            for node in block.locs {
-                *hosts.entry(node.id.host_name).or_insert(0) += block.b.num_bytes.unwrap_or(0);
-            }
-        }
-        Ok(hosts.into_iter().collect())
+    /// Returns how many bytes this client has read, and by which ways.
+    pub fn read_statistics(&self) -> ReadStatistics {
+        self.shared.statistics.get()
     }
 
     /// Rejects a cluster that requires encrypted data transfer; checks at most once an hour.

@@ -13,9 +13,11 @@
 //! * **A namespace change is applied once.** A call that is retried, on another connection or on
 //!   the other NameNode of a pair, carries the same client id and call id, so the NameNode's retry
 //!   cache returns the first outcome.
-//! * **Every byte that is read is verified against its checksum.** After a mismatch the reader
-//!   tries another replica.
-//! * **Every wait ends.** Connects, calls, reads and acknowledgements have deadlines.
+//! * **Every byte that is read is verified against its checksum**, unless the caller verifies it by
+//!   a checksum of its own, or the block was written without checksums (`dfs.checksum.type` NULL).
+//!   After a mismatch the reader tries another replica.
+//! * **Every wait for another machine ends.** Connects, calls, reads from DataNodes and
+//!   acknowledgements have deadlines. A short-circuit read waits for the local disk, without one.
 //!
 //! # Not supported
 //! Kerberos, delegation tokens, encryption on the wire or at rest, erasure coding, append,
@@ -35,6 +37,7 @@
 //! | [`recovery`] | lease recovery |
 //! | [`rpc`] | connections, call ids, retries, failover |
 //! | [`settings`] | [`Settings`]: `core-site.xml` and `hdfs-site.xml` |
+//! | [`statistics`] | [`ReadStatistics`]: bytes read, and hedged reads |
 //! | `wire` | delimited messages on a socket |
 //!
 //! Protocol buffers are generated from `proto/`, with Hadoop's names and numbers, into [`hadoop`].
@@ -54,18 +57,21 @@ pub mod namenode;
 pub mod recovery;
 pub mod rpc;
 pub mod settings;
+pub mod statistics;
 mod wire;
 
 #[cfg(test)]
 mod fake;
 
 pub use block::reader::{ChecksumResult, FileReader};
+pub use block::short_circuit::ShortCircuitSettings;
 pub use bulk::BulkWriter;
 pub use client::HdfsClient;
 pub use error::{HdfsError, RemoteException, Result};
 pub use log_writer::{FlushId, FlushLevel, LogWriter};
 pub use namenode::{NameNode, NewFile};
 pub use settings::Settings;
+pub use statistics::ReadStatistics;
 
 /// Hadoop's messages, generated from `proto/`.
 #[allow(missing_docs, clippy::all, reason = "generated")]

@@ -15,6 +15,12 @@
 //! | `dfs.client.use.datanode.hostname` | false | connects to DataNodes by name |
 //! | `dfs.client.hedged.read.threadpool.size` | 0 | concurrent hedged reads; 0 disables them |
 //! | `dfs.client.hedged.read.threshold.millis` | 500 | wait before a second replica is read too |
+//! | `dfs.client.read.shortcircuit` | false | local replicas are read by the DataNode's files |
+//! | `dfs.domain.socket.path` | | the DataNode's UNIX domain socket; `_PORT` is its port |
+//! | `dfs.client.read.shortcircuit.streams.cache.size` | 256 | blocks whose files are kept open |
+//! | `dfs.client.read.shortcircuit.streams.cache.expiry.ms` | 300000 | how long, if unused |
+//! | `dfs.client.read.short.circuit.replica.stale.threshold.ms` | 1800000 | how long at most |
+//! | `dfs.domain.socket.disable.interval.seconds` | 600 | a socket that failed is not tried |
 //!
 //! Durations of `ipc.client.*` and `dfs.client.*` may have Hadoop's unit suffixes.
 
@@ -22,6 +28,7 @@ use std::time::Duration;
 
 use evenkeel_common::{ConfigError, Configuration, TimeUnit};
 
+use crate::block::short_circuit::ShortCircuitSettings;
 use crate::error::{HdfsError, Result};
 
 /// The port of a NameNode in a URI without one.
@@ -60,6 +67,8 @@ pub struct Settings {
     pub hedged_reads_max: usize,
     /// How long the first replica may take to answer before a second one is read too.
     pub hedged_threshold: Duration,
+    /// Short-circuit reads; `None` disables them.
+    pub short_circuit: Option<ShortCircuitSettings>,
     /// How long a packet of a log may stay without an acknowledgement.
     pub ack_timeout: Duration,
     /// The maximum of attempts to create a block.
@@ -89,6 +98,7 @@ impl Settings {
             use_datanode_hostname: false,
             hedged_reads_max: 0,
             hedged_threshold: Duration::from_millis(500),
+            short_circuit: None,
             ack_timeout: Duration::from_secs(10),
             create_attempts_max: 10,
             recovery_delay: Duration::from_secs(35),
@@ -100,8 +110,8 @@ impl Settings {
     /// an authority means `fs.defaultFS`.
     ///
     /// # Errors
-    /// `InvalidInput` if the URI is not an HDFS URI, its name service has no NameNodes, or a value
-    /// is malformed.
+    /// `InvalidInput` if the URI is not an HDFS URI, its name service has no NameNodes, a value is
+    /// malformed, or short-circuit reads are enabled without a path of a socket.
     pub fn for_uri(conf: &Configuration, uri: &str) -> Result<Self> {
         let authority = match authority_of(uri)? {
             Some(authority) => authority,
@@ -140,8 +150,46 @@ impl Settings {
         }
         (self.log_replication, self.log_block_bytes) = (self.replication, 2 * self.block_bytes);
         self.use_datanode_hostname = conf.get_bool_or("dfs.client.use.datanode.hostname", false)?;
+        self.short_circuit = short_circuit(conf)?;
         Ok(())
     }
+}
+
+/// Returns the settings of short-circuit reads if they are enabled. HDFS's client refuses to start
+/// without a path, too.
+fn short_circuit(conf: &Configuration) -> std::result::Result<Option<ShortCircuitSettings>, ConfigError> {
+    const PATH: &str = "dfs.domain.socket.path";
+    const READ: &str = "dfs.client.read.shortcircuit";
+    if !conf.get_bool_or(READ, false)? {
+        return Ok(None);
+    }
+    let path = conf.get_trimmed(PATH)?.filter(|path| !path.is_empty());
+    let path = path.ok_or_else(|| conf.unusable(PATH, "the path of a socket for short-circuit reads"))?;
+    let time = |key: &str, unit: TimeUnit, default: Duration| -> std::result::Result<Duration, ConfigError> {
+        let default_ms = i64::try_from(default.as_millis()).unwrap_or(i64::MAX);
+        let default = if unit == TimeUnit::Seconds { default_ms / 1000 } else { default_ms };
+        let value = u64::try_from(conf.get_time_or(key, unit, default)?);
+        let value = value.map_err(|_| conf.unusable(key, "a time of 0 or more"))?;
+        Ok(if unit == TimeUnit::Seconds { Duration::from_secs(value) } else { Duration::from_millis(value) })
+    };
+    let ms = TimeUnit::Milliseconds;
+    let default = ShortCircuitSettings::at(path);
+    let replicas_max = conf.get_u64_or(
+        "dfs.client.read.shortcircuit.streams.cache.size",
+        u64::try_from(default.replicas_max).unwrap_or(u64::MAX),
+    )?;
+    let unused_for = time("dfs.client.read.shortcircuit.streams.cache.expiry.ms", ms, default.unused_for)?;
+    let stale_after =
+        time("dfs.client.read.short.circuit.replica.stale.threshold.ms", ms, default.stale_after)?;
+    let path_disabled_for =
+        time("dfs.domain.socket.disable.interval.seconds", TimeUnit::Seconds, default.path_disabled_for)?;
+    Ok(Some(ShortCircuitSettings {
+        replicas_max: usize::try_from(replicas_max).unwrap_or(usize::MAX),
+        unused_for,
+        stale_after,
+        path_disabled_for,
+        ..default
+    }))
 }
 
 fn small(value: u64) -> u32 {
@@ -260,6 +308,34 @@ mod tests {
         assert_eq!((settings.block_bytes, settings.replication), (64 << 20, 2));
         assert_eq!((settings.log_block_bytes, settings.log_replication), (128 << 20, 2));
         assert_eq!(settings.socket_timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn short_circuit_reads_need_a_socket() {
+        let read = |pairs: &[(&str, &str)]| Settings::for_uri(&conf(pairs), "hdfs://nn:9000/x");
+        let path = ("dfs.domain.socket.path", "/run/hdfs/dn._PORT");
+        assert_eq!(read(&[path]).expect("disabled").short_circuit, None);
+        let enabled = ("dfs.client.read.shortcircuit", "true");
+        let error = read(&[enabled]).expect_err("no socket").to_string();
+        assert!(error.contains("dfs.domain.socket.path"), "{error}");
+        let default = ShortCircuitSettings::at("/run/hdfs/dn._PORT");
+        assert_eq!(read(&[enabled, path]).expect("read").short_circuit.as_ref(), Some(&default));
+        let all = read(&[
+            enabled,
+            path,
+            ("dfs.client.read.shortcircuit.streams.cache.size", "7"),
+            ("dfs.client.read.shortcircuit.streams.cache.expiry.ms", "9"),
+            ("dfs.client.read.short.circuit.replica.stale.threshold.ms", "8"),
+            ("dfs.domain.socket.disable.interval.seconds", "6"),
+        ]);
+        let expected = ShortCircuitSettings {
+            replicas_max: 7,
+            unused_for: Duration::from_millis(9),
+            stale_after: Duration::from_millis(8),
+            path_disabled_for: Duration::from_secs(6),
+            ..default
+        };
+        assert_eq!(all.expect("read").short_circuit, Some(expected));
     }
 
     #[test]

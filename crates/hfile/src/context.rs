@@ -91,10 +91,10 @@ impl BloomType {
         }
     }
 
-    /// The type with this name. Row prefixes need the prefix length
+    /// The type with this name, of any case. Row prefixes need the prefix length
     /// (`RowPrefixBloomFilter.prefix_length`).
     pub fn from_name(name: &str, prefix_bytes: Option<u32>) -> Option<Self> {
-        match name {
+        match &*name.to_ascii_uppercase() {
             "NONE" => Some(Self::None),
             "ROW" => Some(Self::Row),
             "ROWCOL" => Some(Self::RowCol),

@@ -5,10 +5,17 @@
 //! ```
 //!
 //! The entries are ordered by key. Keys that begin with `hfile.` are reserved for the writer.
+//!
+//! Readers also accept the map as HBase wrote it before protobuf (`HFileInfo.parseWritable`):
+//!
+//! ```text
+//! i32 entries | entry ...      entry = vint length, key | u8 class, ignored | vint length, value
+//! ```
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use evenkeel_common::varint::{read_u32, read_vlong};
 use evenkeel_protocol::PB_MAGIC;
 use evenkeel_protocol::pb::{BytesBytesPair, CompactionEventTracker, FileInfoProto, TimeRangeTracker};
 use prost::Message;
@@ -73,6 +80,8 @@ pub mod keys {
     pub const HISTORICAL: &[u8] = b"HISTORICAL";
     /// The number of cells that refer to MOB files, i64.
     pub const MOB_CELLS_COUNT: &[u8] = b"MOB_CELLS_COUNT";
+    /// The MOB files that cells refer to; empty for none.
+    pub const MOB_FILE_REFS: &[u8] = b"MOB_FILE_REFS";
     /// The prefix of keys that are reserved for the writer.
     pub const RESERVED_PREFIX: &[u8] = b"hfile.";
 }
@@ -117,6 +126,16 @@ impl FileInfo {
         self.0.iter().map(|(k, v)| (k.as_slice(), v))
     }
 
+    /// Returns true if it has the entries without which HBase opens no file: the mean lengths, and
+    /// the largest sequence id if cells have one. Damage may make an info empty.
+    pub(crate) fn has_what_readers_need(&self) -> bool {
+        let has = |key, bytes| self.get(key).is_some_and(|value| value.len() == bytes);
+        let has_seq_ids = self.get_i32(keys::KEY_VALUE_VERSION) == Some(1);
+        has(keys::AVG_KEY_LEN, 4)
+            && has(keys::AVG_VALUE_LEN, 4)
+            && (!has_seq_ids || has(keys::MAX_MEMSTORE_TS, 8))
+    }
+
     /// Encodes the block's body.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let map_entry = self
@@ -129,13 +148,34 @@ impl FileInfo {
         body
     }
 
-    /// Decodes a block's body. `None` if it is malformed. The format before protobuf is not
-    /// supported.
+    /// Decodes a block's body. `None` if it is malformed.
     pub(crate) fn decode(body: &[u8]) -> Option<Self> {
-        let message = body.strip_prefix(PB_MAGIC)?;
+        let Some(message) = body.strip_prefix(PB_MAGIC) else { return Self::decode_writable(body) };
         let proto = FileInfoProto::decode_length_delimited(Bytes::copy_from_slice(message)).ok()?;
         Some(Self(proto.map_entry.into_iter().map(|pair| (pair.first.to_vec(), pair.second)).collect()))
     }
+
+    /// Decodes the format before protobuf. As in HBase, a count that is not positive is an empty
+    /// map, with which no file opens, and bytes after the last entry are ignored.
+    fn decode_writable(body: &[u8]) -> Option<Self> {
+        let entries = read_u32(body, 0)?.cast_signed();
+        let mut rest = body.get(4..)?;
+        let mut map = BTreeMap::new();
+        for _ in 0..entries {
+            let key = take_byte_array(&mut rest)?;
+            rest = rest.get(1..)?;
+            map.insert(key.to_vec(), Bytes::copy_from_slice(take_byte_array(&mut rest)?));
+        }
+        Some(Self(map))
+    }
+}
+
+/// Takes a byte array with its length (`Bytes.readByteArray`) off the front of `rest`.
+fn take_byte_array<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, len_bytes) = read_vlong(rest)?;
+    let (array, after) = rest.get(len_bytes..)?.split_at_checked(usize::try_from(len).ok()?)?;
+    *rest = after;
+    Some(array)
 }
 
 /// Encodes [`keys::COMPACTION_EVENT`]: the names of the files that a compaction replaced.
@@ -168,6 +208,8 @@ pub(crate) fn parse_time_range(value: &[u8]) -> Option<(i64, i64)> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_common::varint::write_vlong;
+
     use super::*;
 
     #[test]
@@ -193,7 +235,62 @@ mod tests {
         for end in 0..body.len() {
             assert_eq!(FileInfo::decode(&body[..end]), None, "{end}");
         }
-        assert_eq!(FileInfo::decode(b"\0\0\0\0"), None);
+        assert_eq!(FileInfo::decode(b"\xff\xff\xff"), None);
+    }
+
+    fn writable(entries: i32, pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let mut body = entries.to_be_bytes().to_vec();
+        for (key, value) in pairs {
+            write_vlong(&mut body, key.len() as i64);
+            body.extend_from_slice(key);
+            body.push(1);
+            write_vlong(&mut body, value.len() as i64);
+            body.extend_from_slice(value);
+        }
+        body
+    }
+
+    #[test]
+    fn the_format_before_protobuf_is_read() {
+        let long = [7; 300];
+        let body = writable(3, &[(b"b", &[1]), (b"a", &long), (b"c", b"")]);
+        let mut info = FileInfo::default();
+        info.set(b"a", long.to_vec());
+        info.set(b"b", vec![1]);
+        info.set(b"c", vec![]);
+        assert_eq!(FileInfo::decode(&body), Some(info.clone()));
+        assert_eq!(FileInfo::decode(&[&body[..], b"more"].concat()), Some(info));
+        assert_eq!(FileInfo::decode(&writable(-1, &[(b"a", b"b")])), Some(FileInfo::default()));
+        for end in 0..body.len() {
+            assert_eq!(FileInfo::decode(&body[..end]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn an_info_without_the_entries_of_every_file_is_refused() {
+        let mut info = FileInfo::default();
+        assert!(!info.has_what_readers_need());
+        info.set(keys::AVG_KEY_LEN, vec![0; 4]);
+        assert!(!info.has_what_readers_need());
+        info.set(keys::AVG_VALUE_LEN, vec![0; 4]);
+        assert!(info.has_what_readers_need());
+        info.set(keys::KEY_VALUE_VERSION, vec![0, 0, 0, 1]);
+        assert!(!info.has_what_readers_need());
+        info.set(keys::MAX_MEMSTORE_TS, vec![0; 7]);
+        assert!(!info.has_what_readers_need());
+        info.set(keys::MAX_MEMSTORE_TS, vec![0; 8]);
+        assert!(info.has_what_readers_need());
+    }
+
+    #[test]
+    fn false_lengths_before_protobuf_are_refused() {
+        assert_eq!(FileInfo::decode(&writable(i32::MAX, &[(b"a", b"b")])), None);
+        for len in [-1, 3, i64::from(i32::MAX), i64::MAX, i64::MIN] {
+            let mut body = 1i32.to_be_bytes().to_vec();
+            write_vlong(&mut body, len);
+            body.extend_from_slice(b"k\x01\x01");
+            assert_eq!(FileInfo::decode(&body), None, "{len}");
+        }
     }
 
     #[test]

@@ -50,6 +50,7 @@ mod writer;
 pub use block::checksum_failures_count;
 pub use bloom::BloomHash;
 pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext};
+pub use evenkeel_compression::check_supported as check_compression_supported;
 pub use file_info::{FileInfo, keys};
 pub use reader::{BloomFilters, BloomSummary, HFileReader, IndexEntry, OpenOptions};
 pub use reference::{HFileLink, Half, ReferenceRange, StoreFileName};

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use evenkeel_block_cache::{Block, BlockCache, BlockCategory, BlockType, CacheHint, FileId, PrefetchedBlock};
 use evenkeel_common::{CellComparator, CellRef, HBaseError, KeyBuf, Result, TryError, TryResult, Wait};
-use evenkeel_fs::{FileSystem, RandomAccessFile};
+use evenkeel_fs::{BlocksWeight, FileSystem, LocalHost, RandomAccessFile};
 
 pub use self::inspect::{BloomSummary, IndexEntry};
 use crate::block::BlockReader;
@@ -129,6 +129,18 @@ impl HFileReader {
     /// Bytes of the file.
     pub fn len(&self) -> u64 {
         self.blocks.blocks_end + self.trailer.len() as u64
+    }
+
+    /// Returns the weight of the blocks of the storage that hold the file. A half has those of the
+    /// half of the file's bytes, as in HBase (`StoreFileInfo.computeRefFileHDFSBlockDistribution`).
+    pub fn blocks_weight(&self, host: &LocalHost) -> BlocksWeight {
+        let (len, middle) = (self.len(), self.len() / 2);
+        let range = match self.half.as_ref().map(|half| half.range) {
+            None => 0..len,
+            Some(ReferenceRange::Bottom) => 0..middle,
+            Some(ReferenceRange::Top) => middle..len,
+        };
+        self.blocks.file.blocks_weight(range, host)
     }
 
     /// Returns true if the file holds no cell.

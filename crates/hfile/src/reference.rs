@@ -9,8 +9,10 @@
 //!
 //! Splits and merges leave references. Links come from snapshots. A reference contains `PBUF` and
 //! the message `Reference { 1 splitkey, 2 range }`. The split key is the first flat key of the
-//! split row.
+//! split row. Readers also accept the format before protobuf: one byte, 0 for cells before the
+//! split key, then `vint length | split key` (`Reference.readFields`).
 
+use evenkeel_common::varint::read_vlong;
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
 use evenkeel_protocol::pb;
 use prost::Message;
@@ -42,10 +44,12 @@ impl Half {
     /// Parses a reference file.
     ///
     /// # Errors
-    /// `CorruptHFileException` if it is malformed. The format before protobuf is not supported.
+    /// `CorruptHFileException` if it is malformed.
     pub fn parse(content: &[u8]) -> Result<Self> {
         let bad = || HBaseError::new(ErrorKind::CorruptHFile, "not the content of a reference file");
-        let message = content.strip_prefix(evenkeel_protocol::PB_MAGIC).ok_or_else(bad)?;
+        let Some(message) = content.strip_prefix(evenkeel_protocol::PB_MAGIC) else {
+            return Self::parse_writable(content).ok_or_else(bad);
+        };
         let proto = pb::Reference::decode(message).map_err(|_| bad())?;
         // Decoding accepts a missing required field, which encoding always writes.
         if proto.encoded_len() > message.len() {
@@ -57,6 +61,15 @@ impl Half {
         };
         let split_key = CellRef::new(&proto.splitkey, &[], &[], 0).map_err(|_| bad())?;
         Ok(Self { split_key: KeyBuf::of(&split_key), range })
+    }
+
+    /// Parses the format before protobuf. Bytes after the key are ignored, as in HBase.
+    fn parse_writable(content: &[u8]) -> Option<Self> {
+        let (top, rest) = content.split_first()?;
+        let (len, len_bytes) = read_vlong(rest)?;
+        let key = rest.get(len_bytes..)?.get(..usize::try_from(len).ok()?)?;
+        let range = if *top == 0 { ReferenceRange::Bottom } else { ReferenceRange::Top };
+        Some(Self { split_key: KeyBuf::of(&CellRef::new(key, &[], &[], 0).ok()?), range })
     }
 
     /// Encodes a reference file.
@@ -209,6 +222,22 @@ mod tests {
             for end in 0..content.len() {
                 assert!(Half::parse(&content[..end]).is_err(), "{end}");
             }
+        }
+    }
+
+    #[test]
+    fn the_format_before_protobuf_is_read() {
+        for (top, range) in [(0, ReferenceRange::Bottom), (1, ReferenceRange::Top)] {
+            let half = Half::at_row(b"middle", range);
+            let key = half.split_key.bytes();
+            let content = [&[top, key.len() as u8], key].concat();
+            assert_eq!(Half::parse(&content), Ok(half.clone()));
+            for end in 0..content.len() {
+                assert!(Half::parse(&content[..end]).is_err(), "{end}");
+            }
+        }
+        for false_len in [&[1, 0xff][..], &[1, 0x8c, 0x7f, 0xff, 0xff, 0xff]] {
+            assert!(Half::parse(false_len).is_err(), "{false_len:?}");
         }
     }
 }

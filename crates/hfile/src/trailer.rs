@@ -5,8 +5,12 @@
 //! | u32 minor << 24 | major
 //! ```
 //!
-//! It has 4096 bytes in version 3, and 212 in version 2 (protobuf since minor 2). It has no
-//! checksum, so a reader checks every number in it against the rest of the file.
+//! It has 4096 bytes in version 3, and 212 in version 2. It has no checksum, so a reader checks
+//! every number in it against the rest of the file.
+//!
+//! As HBase 2.6 (`HFileInfo.checkFileVersion`), a reader accepts version 3 of any minor, and
+//! version 2 since minor 3, which HBase 0.98 and 1.x write. Version 2 with an earlier minor has
+//! another trailer or other blocks, and is refused, as is version 1.
 
 use evenkeel_common::CellComparator;
 use evenkeel_protocol::pb::FileTrailerProto;
@@ -18,7 +22,8 @@ const MAGIC: &[u8; 8] = b"TRABLK\"$";
 /// Bytes of a version 3 trailer.
 pub const TRAILER_BYTES: usize = 4096;
 const V2_TRAILER_BYTES: usize = 212;
-const V2_MINOR_MIN: u32 = 2;
+/// `HFileInfo.MIN_V2_MINOR_VERSION_WITH_PB`.
+const V2_MINOR_MIN: u32 = 3;
 const MAJOR: u32 = 3;
 const MINOR: u32 = 3;
 /// The maximum of levels of a data index. Writers stop at 16.
@@ -88,7 +93,8 @@ impl Trailer {
         let len = match major {
             3 => TRAILER_BYTES,
             2 if minor >= V2_MINOR_MIN => V2_TRAILER_BYTES,
-            _ => return Err(format!("unsupported version {major}.{minor}")),
+            2 => return Err(refused_minor(minor)),
+            _ => return Err(refused_major(major)),
         };
         let start = tail.len().checked_sub(len).ok_or("too short for a trailer")?;
         let body = tail.get(start..tail.len() - 4).and_then(|body| body.strip_prefix(MAGIC));
@@ -119,7 +125,7 @@ impl Trailer {
         if proto.encryption_key.is_some() {
             return Err("encrypted files are not supported".into());
         }
-        let comparator = proto.comparator_class_name();
+        let comparator = proto.comparator_class_name.as_deref().unwrap_or(DEFAULT_COMPARATOR);
         let codec = proto.compression_codec.unwrap_or(Compression::None.code());
         let trailer = Self {
             major,
@@ -152,22 +158,40 @@ impl Trailer {
     }
 }
 
+/// `HFile.checkFormatVersion`'s message.
+fn refused_major(major: u32) -> String {
+    format!("Invalid HFile version: {major} (expected to be between 2 and {MAJOR})")
+}
+
+/// `HFileInfo.checkFileVersion`'s message, without the path.
+fn refused_minor(minor: u32) -> String {
+    format!(
+        "Invalid HFile version: major=2, minor={minor}: expected at least major=2 and minor={V2_MINOR_MIN}"
+    )
+}
+
+const DEFAULT_COMPARATOR: &str = "org.apache.hadoop.hbase.KeyValue$KVComparator";
+
 /// HBase 1's names, which HBase 2 writes too.
 fn comparator_name(comparator: CellComparator) -> &'static str {
     match comparator {
-        CellComparator::Default => "org.apache.hadoop.hbase.KeyValue$KVComparator",
+        CellComparator::Default => DEFAULT_COMPARATOR,
         CellComparator::Meta => "org.apache.hadoop.hbase.KeyValue$MetaComparator",
     }
 }
 
-/// Accepts every name that some version wrote for one of the two orders.
+/// Accepts every name that some version wrote for one of the two orders
+/// (`FixedFileTrailer.getComparatorClass`). HBase reads files with a comparator of bytes, which are
+/// not store files, in the default order.
 fn parse_comparator(name: &str) -> Option<CellComparator> {
     Some(match name.strip_prefix("org.apache.hadoop.hbase.")? {
         "KeyValue$KVComparator"
         | "KeyValue$KeyComparator"
         | "CellComparator"
         | "CellComparatorImpl"
-        | "InnerStoreCellComparator" => CellComparator::Default,
+        | "InnerStoreCellComparator"
+        | "KeyValue$RawBytesComparator"
+        | "util.Bytes$ByteArrayComparator" => CellComparator::Default,
         "KeyValue$MetaComparator"
         | "KeyValue$MetaKeyComparator"
         | "CellComparator$MetaCellComparator"
@@ -208,15 +232,54 @@ mod tests {
         assert_eq!(Trailer::parse(&bytes), Ok(trailer()));
     }
 
-    #[test]
-    fn version_two_is_shorter() {
+    fn version_two(minor: u32) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&trailer().to_proto().encode_length_delimited_to_vec());
         bytes.resize(V2_TRAILER_BYTES - 4, 0);
-        bytes.extend_from_slice(&(3u32 << 24 | 2).to_be_bytes());
-        let tail = [vec![7; 5000], bytes].concat();
-        let parsed = Trailer::parse(&tail).unwrap();
-        assert_eq!((parsed.major, parsed.len()), (2, V2_TRAILER_BYTES));
+        bytes.extend_from_slice(&(minor << 24 | 2).to_be_bytes());
+        [vec![7; 5000], bytes].concat()
+    }
+
+    #[test]
+    fn version_two_is_shorter() {
+        let parsed = Trailer::parse(&version_two(3)).unwrap();
+        assert_eq!((parsed.major, parsed.minor, parsed.len()), (2, 3, V2_TRAILER_BYTES));
+        assert_eq!(Trailer { major: 3, ..parsed }, trailer());
+    }
+
+    #[test]
+    fn versions_before_protobuf_are_refused_with_the_messages_of_hbase() {
+        for minor in 0..V2_MINOR_MIN {
+            let wanted = format!(
+                "Invalid HFile version: major=2, minor={minor}: expected at least major=2 and minor=3"
+            );
+            assert_eq!(Trailer::parse(&version_two(minor)), Err(wanted));
+        }
+        assert!(Trailer::parse(&version_two(4)).is_ok());
+        for major in [0, 1, 4] {
+            let mut bytes = version_two(3);
+            let end = bytes.len();
+            bytes[end - 1] = major;
+            let wanted = format!("Invalid HFile version: {major} (expected to be between 2 and 3)");
+            assert_eq!(Trailer::parse(&bytes), Err(wanted));
+        }
+    }
+
+    #[test]
+    fn comparators_of_all_ages() {
+        let named = |name: Option<&str>| {
+            let comparator_class_name = name.map(|name| format!("org.apache.hadoop.hbase.{name}"));
+            let proto = FileTrailerProto { comparator_class_name, ..trailer().to_proto() };
+            Trailer::from_proto(&proto, 2, 3).map(|trailer| trailer.comparator)
+        };
+        for name in
+            ["KeyValue$KeyComparator", "KeyValue$RawBytesComparator", "util.Bytes$ByteArrayComparator"]
+        {
+            assert_eq!(named(Some(name)), Ok(CellComparator::Default), "{name}");
+        }
+        assert_eq!(named(None), Ok(CellComparator::Default));
+        assert_eq!(named(Some("KeyValue$MetaKeyComparator")), Ok(CellComparator::Meta));
+        assert!(named(Some("KeyValue$RootComparator")).is_err());
     }
 
     #[test]

@@ -6,10 +6,14 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_common::{ErrorKind, Result, TryError};
-use evenkeel_fs::{Fault, FaultyFileSystem, FileSystem, LocalFileSystem, Op};
-use evenkeel_hfile::{HFileContext, HFileReader, OpenOptions, ScanOptions, checksum_failures_count};
-use support::{Random, Shape, no_cache, random_cells, write_to};
+use evenkeel_common::{ErrorKind, KeyValue, Result, TryError, TryResult, Wait};
+use evenkeel_fs::{
+    Fault, FaultyFileSystem, FileSystem, LocalFileSystem, Op, RandomAccessFile, StorageChecksum,
+};
+use evenkeel_hfile::{
+    ChecksumType, HFileContext, HFileReader, OpenOptions, ScanOptions, checksum_failures_count,
+};
+use support::{Random, Shape, no_cache, random_cells, write, write_to};
 
 /// A store file on disk, read through injected faults.
 struct FaultyFile {
@@ -51,8 +55,13 @@ impl FaultyFile {
     }
 
     fn damage(&self, at: usize) {
+        let byte = std::fs::read(&self.path).unwrap()[at];
+        self.damage_to(at, byte ^ 1);
+    }
+
+    fn damage_to(&self, at: usize, byte: u8) {
         let mut bytes = std::fs::read(&self.path).unwrap();
-        bytes[at] ^= 1;
+        bytes[at] = byte;
         std::fs::write(&self.path, bytes).unwrap();
     }
 
@@ -100,6 +109,114 @@ fn a_transient_corrupt_read_is_repaired_and_counted() {
             assert_eq!(reader.checksum_failures(), failures, "flipped at {at}");
             assert!(checksum_failures_count() > before);
         }
+    }
+}
+
+#[test]
+fn a_block_that_seems_to_have_no_checksum_is_read_again() {
+    let faulty = FaultyFile::new();
+    let reader = faulty.open().unwrap();
+    // The checksum type in the header of the first block: CRC32C, 2, becomes none, 0.
+    faulty.fs.inject(Fault::on(Op::Read, NAME).times(1).flips(24, 2));
+    assert_eq!(faulty.scan(&reader).unwrap(), faulty.cells);
+    assert_eq!(reader.checksum_failures(), 1);
+}
+
+/// A file on HDFS that is read through the damaged files of a local DataNode. Another DataNode has
+/// a good replica.
+#[derive(Debug)]
+struct DamagedReplica {
+    good: Vec<u8>,
+    local: Vec<u8>,
+}
+
+fn copy(from: &[u8], offset: u64, buf: &mut [u8]) -> usize {
+    let rest = from.get(offset as usize..).unwrap_or(&[]);
+    let n = rest.len().min(buf.len());
+    buf[..n].copy_from_slice(&rest[..n]);
+    n
+}
+
+impl RandomAccessFile for DamagedReplica {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+        Ok(copy(&self.good, offset, buf))
+    }
+
+    fn read_at_nowait(&self, offset: u64, buf: &mut [u8], caller_verifies: bool) -> bool {
+        let mut good = vec![0; buf.len()];
+        copy(&self.good, offset, &mut good);
+        copy(&self.local, offset, buf);
+        caller_verifies || good == buf
+    }
+
+    fn read_checked_by_caller_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        copy(&self.local, offset, buf);
+        Ok(())
+    }
+
+    fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<StorageChecksum> {
+        copy(&self.good, offset, buf);
+        Ok(StorageChecksum::Matches)
+    }
+
+    fn len(&self) -> u64 {
+        self.good.len() as u64
+    }
+}
+
+/// A reader of a file of one cell. Its replica has another value, and other damage.
+fn damaged_replica(checksum: ChecksumType, damage: fn(&mut Vec<u8>)) -> Arc<HFileReader> {
+    let cell = KeyValue::put(b"row", b"f", b"q", 1, b"the value");
+    let written = write(&[cell], &HFileContext { checksum, ..HFileContext::default() });
+    let file = written.fs.open(&written.path).unwrap();
+    let mut good = vec![0; file.len() as usize];
+    file.read_exact_at(0, &mut good).unwrap();
+    let mut local = good.clone();
+    let value = local.windows(9).position(|bytes| bytes == b"the value").unwrap();
+    local[value] = b'T';
+    damage(&mut local);
+    let file = Arc::new(DamagedReplica { good, local });
+    HFileReader::open(file, "/t/f", no_cache(), &OpenOptions::default()).unwrap()
+}
+
+fn first_value(reader: &Arc<HFileReader>, wait: Wait) -> TryResult<Vec<u8>> {
+    let mut scanner = reader.scanner(ScanOptions { wait, ..ScanOptions::default() });
+    assert!(scanner.seek_to_first()?);
+    Ok(scanner.cell().unwrap().value().to_vec())
+}
+
+#[test]
+fn blocks_without_a_checksum_are_verified_by_the_storage_also_without_waiting() {
+    let reader = damaged_replica(ChecksumType::Null, |_| {});
+    for _ in 0..2 {
+        let found = first_value(&reader, Wait::Never);
+        assert!(matches!(found, Err(TryError::WouldWait)), "{found:?}");
+        assert_eq!(first_value(&reader, Wait::Allowed).unwrap(), b"the value");
+    }
+}
+
+#[test]
+fn a_damaged_checksum_type_is_noticed_at_each_read() {
+    let reader = damaged_replica(ChecksumType::Crc32C, |local| local[24] = 0);
+    for failures in 1..3 {
+        for _ in 0..2 {
+            let found = first_value(&reader, Wait::Never);
+            assert!(matches!(found, Err(TryError::WouldWait)), "{found:?}");
+        }
+        assert_eq!(first_value(&reader, Wait::Allowed).unwrap(), b"the value");
+        assert_eq!(reader.checksum_failures(), failures);
+    }
+}
+
+#[test]
+fn a_lasting_damage_of_the_checksum_type_is_an_error() {
+    let faulty = FaultyFile::new();
+    faulty.damage_to(24, 0);
+    let reader = faulty.open().unwrap();
+    for failures in 1..3 {
+        let error = faulty.scan(&reader).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::CorruptHFile, "{error}");
+        assert_eq!(reader.checksum_failures(), failures);
     }
 }
 

@@ -43,6 +43,6 @@ mod tests;
 
 pub use self::pages::{LogLevels, Readiness, StandardPages};
 pub use self::request::{Method, Request};
-pub use self::response::Response;
+pub use self::response::{Body, Response};
 pub use self::routes::{Page, Routes};
 pub use self::server::{InfoServer, InfoServerHandle, Limits, UNSENT_BYTES_MAX};

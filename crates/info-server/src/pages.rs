@@ -27,7 +27,7 @@ mod threads;
 
 use std::sync::Arc;
 
-use evenkeel_common::Configuration;
+use evenkeel_common::CurrentConfiguration;
 use evenkeel_metrics::Registry;
 
 use crate::request::Request;
@@ -59,8 +59,8 @@ pub struct StandardPages {
     pub registry: Arc<Registry>,
     /// The name of this machine, which is a tag of every record.
     pub hostname: String,
-    /// The configuration of the process.
-    pub configuration: Configuration,
+    /// The settings in force.
+    pub configuration: Arc<CurrentConfiguration>,
     /// The loggers.
     pub log_levels: Arc<dyn LogLevels>,
     /// Reports whether the process serves its clients.
@@ -74,7 +74,8 @@ impl StandardPages {
     pub fn routes(self) -> Routes {
         let Self { registry, hostname, configuration, log_levels, readiness, home } = self;
         // A list that cannot be resolved counts as empty: metrics are off.
-        let servlets = configuration.get_list(SERVLETS).unwrap_or_default();
+        let of_start = configuration.get();
+        let servlets = of_start.get_list(SERVLETS).unwrap_or_default();
         let mut routes = Routes::new();
         if servlets.iter().any(|servlet| servlet == "jmx") {
             let page = metrics::Jmx { registry: Arc::clone(&registry), hostname: hostname.clone() };
@@ -86,8 +87,8 @@ impl StandardPages {
         let dump = Arc::new(|_: &Request| Response::text(thread_dump()));
         routes
             .page("/", Arc::new(move |_: &Request| Response::redirect(&home)))
-            .page("/logLevel", Arc::new(log_level::LogLevel::new(&configuration, log_levels)))
-            .page("/conf", Arc::new(conf::Conf(configuration)))
+            .page("/logLevel", Arc::new(log_level::LogLevel::new(&of_start, log_levels)))
+            .page("/conf", Arc::new(conf::ConfPage(configuration)))
             .page("/dump", dump.clone())
             .page("/stacks", dump)
             .page("/health", Arc::new(|_: &Request| Response::text("OK\n")))

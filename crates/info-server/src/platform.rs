@@ -214,7 +214,7 @@ mod tests {
         clock.advance_ms(5);
         let mut records = Vec::new();
         beans.collect(&mut records);
-        let text = JmxQuery::default().answer(&records, "h");
+        let text = JmxQuery::default().answer(records, "h").collect::<String>();
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         let bean = |name: &str| {
             let beans = json["beans"].as_array().expect("beans");

@@ -1,7 +1,9 @@
 //! [`Response`]: the response of a page.
 
+use std::fmt;
+
 /// The response of a page. The server adds the headers of the connection and of security.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Response {
     /// The status, such as 200.
     pub status: u16,
@@ -10,13 +12,59 @@ pub struct Response {
     /// The type of the body.
     pub content_type: &'static str,
     /// The body.
-    pub body: Vec<u8>,
+    pub body: Body,
+}
+
+/// The body of a response.
+pub enum Body {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// Its pieces, which are created while it is sent.
+    Pieces {
+        /// The memory that they hold until they are created.
+        held_bytes: usize,
+        /// The pieces.
+        pieces: Box<dyn Iterator<Item = String> + Send>,
+    },
+}
+
+impl Body {
+    /// Returns all bytes.
+    pub fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Whole(bytes) => bytes,
+            Self::Pieces { pieces, .. } => pieces.collect::<String>().into_bytes(),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::Pieces { .. } => f.write_str("pieces"),
+        }
+    }
 }
 
 impl Response {
     /// Creates a response with status 200.
     pub fn ok(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
-        Self { status: 200, headers: Vec::new(), content_type, body: body.into() }
+        let body = Body::Whole(body.into());
+        Self { status: 200, headers: Vec::new(), content_type, body }
+    }
+
+    /// Creates a response with status 200, whose body is created while it is sent if it has more
+    /// than one piece. `held_bytes` is the memory that the pieces hold until they are created.
+    pub fn in_pieces(
+        content_type: &'static str,
+        held_bytes: usize,
+        mut pieces: impl Iterator<Item = String> + Send + 'static,
+    ) -> Self {
+        let first = pieces.next().unwrap_or_default();
+        let Some(second) = pieces.next() else { return Self::ok(content_type, first) };
+        let pieces = Box::new([first, second].into_iter().chain(pieces));
+        Self { body: Body::Pieces { held_bytes, pieces }, ..Self::ok(content_type, "") }
     }
 
     /// Creates a response of plain text.

@@ -17,7 +17,8 @@
 //! time.
 //!
 //! # Memory
-//! A response of more than [`SMALL_BYTES`] counts until it is sent or its connection is closed.
+//! A response of more than [`SMALL_BYTES`] counts until it is sent or its connection is closed. A
+//! response in pieces counts what they hold until they are created.
 //! Together these responses may hold [`Limits::unsent_bytes`], or be a single larger one. Beyond
 //! that they are dropped. Small responses, such as `/health`, are always sent.
 //!
@@ -29,15 +30,16 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_common::thread::{Supervisor, catch, spawn_essential};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, PRAGMA};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -48,7 +50,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 use crate::request::{Method, Request};
-use crate::response::Response;
+use crate::response::{self, Response};
 use crate::routes::{Page, Routes};
 
 /// The maximum size of a request's line and headers.
@@ -61,6 +63,8 @@ pub const BODY_BYTES_MAX: usize = 64 << 10;
 pub const SMALL_BYTES: usize = 64 << 10;
 /// The default of [`Limits::unsent_bytes`].
 pub const UNSENT_BYTES_MAX: usize = 64 << 20;
+/// The pieces of a response that are sent at a time take up to this size, about.
+const PIECES_BYTES: usize = 256 << 10;
 /// Unsent bytes are counted in this unit.
 const UNSENT_UNIT: usize = 1 << 10;
 /// The pause after the system could not accept a connection.
@@ -168,6 +172,45 @@ impl Drop for ConnectionGuard {
             if *count == 0 {
                 counts.remove(&self.address);
             }
+        }
+    }
+}
+
+/// The body of a response, as it is sent.
+enum SentBody {
+    Whole(Full<Bytes>),
+    Pieces { pieces: Box<dyn Iterator<Item = String> + Send>, _unsent: OwnedSemaphorePermit },
+}
+
+impl hyper::body::Body for SentBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match &mut *self {
+            Self::Whole(body) => {
+                let frame = Pin::new(body).poll_frame(context);
+                frame.map(|frame| frame.map(|frame| frame.map_err(|never| match never {})))
+            }
+            Self::Pieces { pieces, .. } => {
+                let piece = catch("a piece of a page", || Ok(pieces.next()));
+                let piece = piece.map_err(|error| io::Error::other(error.to_string())).transpose();
+                Poll::Ready(piece.map(|piece| piece.map(|text| Frame::data(text.into()))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(body) if body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(body) => body.size_hint(),
+            Self::Pieces { .. } => SizeHint::default(),
         }
     }
 }
@@ -306,7 +349,7 @@ async fn serve_connection(stream: TcpStream, shared: Arc<Shared>) {
 }
 
 impl Shared {
-    async fn answer(&self, request: hyper::Request<Incoming>) -> hyper::Response<Full<Bytes>> {
+    async fn answer(&self, request: hyper::Request<Incoming>) -> hyper::Response<SentBody> {
         let response = self.response(request).await.unwrap_or_else(|refusal| refusal);
         self.http_response(response)
     }
@@ -358,11 +401,11 @@ impl Shared {
         form.ok_or_else(|| Response::error(400, "The form cannot be decoded."))
     }
 
-    fn http_response(&self, response: Response) -> hyper::Response<Full<Bytes>> {
+    fn http_response(&self, response: Response) -> hyper::Response<SentBody> {
         let Some(body) = self.counted(response.body) else {
             return self.http_response(Response::error(503, "Too many responses are unread."));
         };
-        let mut http_response = hyper::Response::new(Full::new(body));
+        let mut http_response = hyper::Response::new(body);
         *http_response.status_mut() =
             StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = http_response.headers_mut();
@@ -383,14 +426,25 @@ impl Shared {
     }
 
     /// Returns the body, counted as unsent while it exists; `None` if that exceeds the limit.
-    fn counted(&self, body: Vec<u8>) -> Option<Bytes> {
-        if body.len() <= SMALL_BYTES {
-            return Some(body.into());
+    fn counted(&self, body: response::Body) -> Option<SentBody> {
+        match body {
+            response::Body::Whole(body) if body.len() <= SMALL_BYTES => {
+                Some(SentBody::Whole(Full::new(body.into())))
+            }
+            response::Body::Whole(body) => {
+                let unsent = self.reserve(body.len())?;
+                let body = Bytes::from_owner(CountedBody { body, _unsent: unsent });
+                Some(SentBody::Whole(Full::new(body)))
+            }
+            response::Body::Pieces { held_bytes, pieces } => {
+                Some(SentBody::Pieces { pieces, _unsent: self.reserve(held_bytes + PIECES_BYTES)? })
+            }
         }
-        let units = body.len().min(self.limits.unsent_bytes) / UNSENT_UNIT;
-        let units = u32::try_from(units).ok()?;
-        let permit = Arc::clone(&self.unsent).try_acquire_many_owned(units).ok()?;
-        Some(Bytes::from_owner(CountedBody { body, _unsent: permit }))
+    }
+
+    fn reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let units = u32::try_from(bytes.min(self.limits.unsent_bytes) / UNSENT_UNIT).ok()?;
+        Arc::clone(&self.unsent).try_acquire_many_owned(units).ok()
     }
 }
 

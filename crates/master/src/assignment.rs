@@ -32,6 +32,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -70,6 +71,10 @@ pub(super) struct Assignment {
     unassigned: Mutex<HashSet<String>>,
     /// Regions that could not be opened, by encoded name.
     failed: Mutex<HashMap<String, FailedOpen>>,
+    /// Tables whose secondary replicas could not be opened or closed, and why.
+    failed_replicas: Mutex<BTreeMap<TableName, String>>,
+    /// Whether all tables with secondary replicas in hbase:meta have been updated since the start.
+    replica_rows_updated: AtomicBool,
     thread: Mutex<Option<AssignmentThread>>,
 }
 
@@ -95,6 +100,35 @@ impl Assignment {
             // A full channel already holds a wake-up.
             let _full = thread.wake.try_send(());
         }
+    }
+
+    /// Records whether a table has the secondary replicas that it should have.
+    pub(super) fn note_replicas(&self, table: &TableName, assigned: &Result<()>) {
+        let mut failed = self.failed_replicas.lock();
+        match assigned {
+            Ok(()) => _ = failed.remove(table),
+            Err(error) => _ = failed.insert(table.clone(), error.message().to_owned()),
+        }
+    }
+
+    /// Returns true if a table's secondary replicas could not be opened or closed.
+    pub(super) fn has_failed_replicas(&self, table: &TableName) -> bool {
+        self.failed_replicas.lock().contains_key(table)
+    }
+
+    /// Returns true after [`Assignment::note_replica_rows_updated`].
+    pub(super) fn are_replica_rows_updated(&self) -> bool {
+        self.replica_rows_updated.load(Ordering::Relaxed)
+    }
+
+    /// Records that no row of hbase:meta has columns of replicas that an earlier process left.
+    pub(super) fn note_replica_rows_updated(&self) {
+        self.replica_rows_updated.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if an operator has unassigned a region.
+    pub(super) fn is_unassigned(&self, region: &RegionInfo) -> bool {
+        self.unassigned.lock().contains(region.encoded_name())
     }
 
     /// Records that an operator has unassigned a region, or has assigned it again.
@@ -193,6 +227,9 @@ impl Master {
             let waits: Vec<&str> = steps.iter().map(|step| step.description).collect();
             lines.push(format!("table {table}: an earlier change is not finished: {}", waits.join(", ")));
         }
+        for (table, error) in &*self.assignment.failed_replicas.lock() {
+            lines.push(format!("table {table}: not all secondary replicas are served: {error}"));
+        }
         lines.sort();
         lines
     }
@@ -214,7 +251,7 @@ impl Master {
         for table in tables {
             is_done &= self.open_unserved(table)?;
         }
-        Ok(is_done)
+        Ok(self.assign_all_replicas() && is_done)
     }
 
     /// Returns live regions of enabled tables (or of the given one) that are not served, except

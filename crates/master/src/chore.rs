@@ -1,11 +1,13 @@
 //! Periodic work of the master, on its own thread.
 //!
+//! - queues tables for the normalizer, which has another thread: `hbase.normalizer.period`
 //! - archives compacted files that no reader uses:
 //!   `hbase.hfile.compaction.discharger.interval`, two minutes
 //! - archives split and merge parents: `hbase.catalogjanitor.interval`
 //! - deletes unneeded files from the archive and `oldWALs`: `hbase.master.cleaner.interval`
 //! - removes snapshots whose time to live has expired: `hbase.master.cleaner.snapshot.interval`
 //! - writes slow calls to hbase:slowlog, if enabled: `hbase.slowlog.systable.chore.duration`
+//! - reads hbase:quota again, if enabled: `hbase.quota.refresh.period`
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,20 +15,23 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use evenkeel_common::Result;
 use evenkeel_common::clock;
 use evenkeel_common::thread::{catch_and_log, spawn_essential};
+use evenkeel_common::{HBaseError, Result};
+use evenkeel_regionserver::quotas::settings;
 use evenkeel_regionserver::slow_log_table;
 
 use super::Master;
+use super::normalizer::NormalizerThread;
 
 /// How often compacted files are checked (`hbase.hfile.compaction.discharger.interval`).
 const DISCHARGE_PERIOD: Duration = Duration::from_secs(120);
 
-/// The thread; it ends when this is dropped.
+/// The thread, and that of the normalizer; they end when this is dropped.
 pub struct MasterChore {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    _normalizer: NormalizerThread,
 }
 
 /// A periodic task.
@@ -36,11 +41,14 @@ struct Task {
     run: fn(&Master),
 }
 
+/// The pause after a read of hbase:quota that failed.
+const QUOTA_RETRY_PERIOD: Duration = Duration::from_secs(1);
+
 impl MasterChore {
-    /// Starts the thread.
+    /// Starts the threads.
     ///
     /// # Errors
-    /// Returns an error if the thread cannot be started, or if the setting of a period is not a
+    /// Returns an error if a thread cannot be started, or if the setting of a period is not a
     /// number.
     pub fn start(master: &Arc<Master>, janitor_every: Duration) -> Result<Self> {
         let (stop, stopped) = bounded(0);
@@ -55,12 +63,22 @@ impl MasterChore {
         if let Some(every) = slow_log_table::period(&master.parts.conf)? {
             tasks.push(task(every, Master::write_slow_calls));
         }
+        if master.has_quotas() {
+            let every = settings::refresh_period(&master.parts.conf);
+            let every = every.map_err(|error| HBaseError::io(error.to_string()))?;
+            tasks.push(task(every, Master::reload_quotas));
+            tasks.push(task(QUOTA_RETRY_PERIOD, Master::retry_reload_of_quotas));
+        }
+        if let Some(every) = master.normalizer.settings.every {
+            tasks.push(task(every, Master::normalize_all));
+        }
+        let normalizer = NormalizerThread::start(&master)?;
         let supervisor = master.parts.regionserver.background().supervisor().clone();
         let thread = spawn_essential("master-chore", &supervisor, move || {
             run(&master, tasks, &stopped);
             Ok(())
         })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Self { stop: Some(stop), thread: Some(thread), _normalizer: normalizer })
     }
 }
 

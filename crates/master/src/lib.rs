@@ -24,8 +24,11 @@
 //! | [`regions`] | opens the regions that hbase:meta lists; splits, merges and truncates regions |
 //! | [`namespaces`] | hbase:namespace |
 //! | [`procedures`] | changes in progress, and their outcomes |
+//! | `quotas` | the rows of hbase:quota |
 //! | `tables` | changes of tables, checks of their descriptors, hbase:slowlog |
 //! | `assignment` | serves regions again when a change fails |
+//! | `normalizer` | splits large regions and merges small ones |
+//! | `replicas` | secondary replicas of regions |
 //! | [`chore`] | periodic work |
 //! | [`cleaner`] | deletes unneeded files from the archive and `oldWALs` |
 //! | [`snapshot`] | snapshots of tables |
@@ -47,10 +50,13 @@ pub mod connection;
 pub mod meta;
 pub mod metrics;
 pub mod namespaces;
+mod normalizer;
 pub mod procedures;
+mod quotas;
 pub mod reconcile;
 pub mod recovery;
 pub mod regions;
+mod replicas;
 mod reply_list;
 pub mod service;
 pub mod snapshot;
@@ -66,7 +72,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use evenkeel_common::clock::Clock;
-use evenkeel_common::config::Configuration;
+use evenkeel_common::config::{ConfigError, Configuration};
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, ServerName, TableDescriptor, TableName};
 use evenkeel_fs::FileSystem;
 use evenkeel_protocol::pb;
@@ -79,7 +85,9 @@ use self::assignment::Assignment;
 use self::cleaner::{CleanerSettings, Cleaners};
 use self::meta::{MetaTable, TableState};
 use self::namespaces::NamespaceTable;
+use self::normalizer::{Normalizer, NormalizerSettings};
 use self::procedures::{ProcedureExecutor, TableLocks};
+use self::quotas::Quotas;
 use self::snapshot::SnapshotProcedures;
 use evenkeel_regionserver::RegionServer;
 use evenkeel_zookeeper::znodes::Znodes;
@@ -112,6 +120,8 @@ pub struct Switches {
     pub snapshot_cleanup: AtomicBool,
     /// `peer_modification_switch`.
     pub peer_modification: AtomicBool,
+    /// `enable_rpc_throttle` and `disable_rpc_throttle`.
+    pub rpc_throttle: AtomicBool,
 }
 
 impl Default for Switches {
@@ -126,6 +136,7 @@ impl Default for Switches {
             cleaner: on(),
             snapshot_cleanup: on(),
             peer_modification: on(),
+            rpc_throttle: on(),
         }
     }
 }
@@ -174,6 +185,8 @@ pub struct Master {
     snapshot_procedures: SnapshotProcedures,
     cleaners: Cleaners,
     cleaner_settings: CleanerSettings,
+    quotas: Quotas,
+    normalizer: Normalizer,
     started_ms: i64,
 }
 
@@ -186,10 +199,12 @@ impl Master {
     pub fn new(parts: MasterParts, tables: BTreeMap<TableName, Table>) -> Result<Arc<Self>> {
         let stores = &parts.region_env.stores;
         let clock = Arc::clone(&stores.clock);
-        let cleaner_settings =
-            CleanerSettings::from(&parts.conf).map_err(|e| HBaseError::io(e.to_string()))?;
+        let invalid = |e: ConfigError| HBaseError::io(e.to_string());
+        let cleaner_settings = CleanerSettings::from(&parts.conf).map_err(invalid)?;
+        let normalizer = NormalizerSettings::from(&parts.conf).map_err(invalid)?;
         let cleaners =
             Cleaners::new(Arc::clone(&stores.fs), &stores.root, Arc::clone(&clock), &cleaner_settings);
+        let quotas = Quotas::from(&parts.conf)?;
         let known = parts.meta.regions(None)?;
         let last_region_id = known.iter().map(|region| region.info.region_id()).max().unwrap_or(0);
         Ok(Arc::new(Self {
@@ -198,6 +213,8 @@ impl Master {
             flushed_by_procedure: Mutex::default(),
             cleaners,
             cleaner_settings,
+            quotas,
+            normalizer: Normalizer::new(normalizer),
             procedures: ProcedureExecutor::start(clock, parts.regionserver.background().supervisor())?,
             parts,
             tables: RwLock::new(tables),
@@ -212,6 +229,7 @@ impl Master {
     /// Waits for running changes to end and accepts no more.
     pub fn stop(&self) {
         self.cleaners.stop();
+        self.normalizer.stop();
         self.procedures.stop();
         self.stop_assignment();
     }

@@ -16,11 +16,17 @@
 //! - : family:qualifier: `info:state`; value: name of the state
 //! - : family:qualifier: `info:server`, `info:serverstartcode`, `info:seqnumDuringOpen`; value:
 //!   `host:port`, i64, i64
+//! - : family:qualifier: `info:server_0001`, `info:state_0001`...; value: the same of a secondary
+//!   replica, with its id in hexadecimal digits
 //! - : family:qualifier: `info:splitA`, `info:splitB`, `info:merge0000`...; value: PBUF RegionInfo
 //!   of daughters or parents
 //! - table name: family:qualifier: `table:state`; value: TableState, without PBUF
+//!
+//! HBase 1.x has neither `info:state`, by default, nor `table:state`, and `info:mergeA` and
+//! `info:mergeB` for the parents of a merged region. [`reconcile`](super::reconcile) writes states
+//! where there are none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -55,10 +61,15 @@ pub struct MetaRegion {
     pub info: RegionInfo,
     /// `info:state`, such as `OPEN`.
     pub state: String,
+    /// `info:state_0001` and so on, by replica id: the states of secondary replicas. A replica
+    /// without a state that has a server has the state `OPEN`.
+    pub replica_states: BTreeMap<i32, String>,
     /// Daughters, when it was split.
     pub daughters: Vec<RegionInfo>,
     /// Parents, when it was merged.
     pub merge_parents: Vec<RegionInfo>,
+    /// The columns of the parents: `merge0000` and so on, or `mergeA` and `mergeB` of HBase 1.
+    pub merge_columns: Vec<Vec<u8>>,
 }
 
 /// hbase:meta with its rows as typed values.
@@ -229,17 +240,28 @@ fn bad_row(row: &[u8], why: &dyn std::fmt::Display) -> HBaseError {
 
 fn region_of(row: &CellBuffer) -> Result<Option<MetaRegion>> {
     let mut region = None;
-    let (mut state, mut daughters, mut merge_parents) = (String::new(), Vec::new(), Vec::new());
+    let (mut state, mut daughters) = (String::new(), Vec::new());
+    let (mut merge_parents, mut merge_columns) = (Vec::new(), Vec::new());
+    let mut replica_states = BTreeMap::new();
     for cell in row.iter().filter(|c| c.family() == INFO) {
         match cell.qualifier() {
             b"regioninfo" => region = Some(region_info(cell.row(), cell.value())?),
             b"state" => state = String::from_utf8_lossy(cell.value()).into_owned(),
             b"splitA" | b"splitB" => daughters.push(region_info(cell.row(), cell.value())?),
-            q if q.starts_with(b"merge") => merge_parents.push(region_info(cell.row(), cell.value())?),
-            _ => {}
+            q if q.starts_with(b"merge") => {
+                merge_parents.push(region_info(cell.row(), cell.value())?);
+                merge_columns.push(q.to_vec());
+            }
+            q => match replica_column(q) {
+                Some((b"state", id)) => {
+                    replica_states.insert(id, String::from_utf8_lossy(cell.value()).into_owned());
+                }
+                Some((_, id)) => drop(replica_states.entry(id).or_insert_with(|| "OPEN".to_owned())),
+                None => {}
+            },
         }
     }
-    Ok(region.map(|info| MetaRegion { info, state, daughters, merge_parents }))
+    Ok(region.map(|info| MetaRegion { info, state, replica_states, daughters, merge_parents, merge_columns }))
 }
 
 fn region_info(row: &[u8], value: &[u8]) -> Result<RegionInfo> {
@@ -260,6 +282,8 @@ pub enum MetaChange {
     MergeParents(RegionInfo, Vec<RegionInfo>),
     /// A region that no longer exists.
     Delete(RegionInfo),
+    /// A secondary replica that no longer exists: its columns of the region's row.
+    DeleteReplica(RegionInfo),
     /// Columns of a region's daughters or parents, which are no longer needed.
     DeleteColumns(RegionInfo, Vec<Vec<u8>>),
     /// A table's state.
@@ -277,6 +301,7 @@ impl MetaChange {
             | Self::SplitParent(region, _)
             | Self::MergeParents(region, _)
             | Self::Delete(region)
+            | Self::DeleteReplica(region)
             | Self::DeleteColumns(region, _) => std::slice::from_ref(region),
             Self::State(..) | Self::DeleteState(_) => &[],
         }
@@ -285,11 +310,11 @@ impl MetaChange {
     fn into_mutations(self, timestamp: i64) -> Vec<Mutation> {
         match self {
             Self::Put(region, state) => {
-                let cells = vec![(b"regioninfo".to_vec(), info_value(&region)), state_cell(state)];
-                vec![put(region.name(), INFO, cells, timestamp)]
+                let cells = vec![(b"regioninfo".to_vec(), info_value(&region)), state_cell(&region, state)];
+                vec![put(&row_of(&region), INFO, cells, timestamp)]
             }
             Self::Opened(region, server, seq_num) => {
-                vec![put(region.name(), INFO, opened(&region, &server, seq_num), timestamp)]
+                vec![put(&row_of(&region), INFO, opened(&region, &server, seq_num), timestamp)]
             }
             Self::SplitParent(parent, daughters) => {
                 let mut cells = parent_cells(&parent);
@@ -302,12 +327,12 @@ impl MetaChange {
                 vec![put(region.name(), INFO, parents.iter().enumerate().map(cell).collect(), timestamp)]
             }
             Self::Delete(region) => vec![delete_row(region.name(), timestamp)],
+            Self::DeleteReplica(region) => {
+                let qualifiers = REPLICA_COLUMNS.iter().map(|name| column_of(&region, name));
+                vec![delete_columns(&row_of(&region), qualifiers, timestamp)]
+            }
             Self::DeleteColumns(region, qualifiers) => {
-                let marker = |q: Vec<u8>| {
-                    KeyValue::new(region.name(), INFO, &q, timestamp, CellType::DeleteColumn, b"")
-                };
-                let cells = qualifiers.into_iter().map(marker).collect();
-                vec![Mutation::new(MutationKind::Delete, region.name().clone(), cells)]
+                vec![delete_columns(region.name(), qualifiers, timestamp)]
             }
             Self::State(table, state) => {
                 let value = pb::TableState { state: state.into() }.encode_to_vec();
@@ -318,28 +343,55 @@ impl MetaChange {
     }
 }
 
-fn info_value(region: &RegionInfo) -> Vec<u8> {
-    evenkeel_protocol::with_magic(&pb::RegionInfo::from(region))
+/// The columns that a secondary replica has with its id.
+const REPLICA_COLUMNS: [&str; 5] = ["server", "seqnumDuringOpen", "serverstartcode", "sn", "state"];
+
+/// Returns the row of a region, or of the region of a secondary replica.
+fn row_of(region: &RegionInfo) -> Bytes {
+    if region.is_primary() { region.name().clone() } else { region.replica(0).name().clone() }
 }
 
-fn state_cell(state: &str) -> (Vec<u8>, Vec<u8>) {
-    (b"state".to_vec(), state.as_bytes().to_vec())
+/// Returns the qualifier of a region's column: with the replica's id for a secondary replica.
+fn column_of(region: &RegionInfo, name: &str) -> Vec<u8> {
+    match region.replica_id() {
+        0 => name.as_bytes().to_vec(),
+        id => format!("{name}_{id:04X}").into_bytes(),
+    }
+}
+
+/// Returns the name and the replica id of a secondary replica's column.
+fn replica_column(qualifier: &[u8]) -> Option<(&[u8], i32)> {
+    let (name, id) = qualifier.split_at_checked(qualifier.len().checked_sub(5)?)?;
+    let id = i32::from_str_radix(std::str::from_utf8(id).ok()?.strip_prefix('_')?, 16).ok()?;
+    let is_known = REPLICA_COLUMNS.iter().any(|known| known.as_bytes() == name);
+    (is_known && id > 0).then_some((name, id))
+}
+
+/// Returns the RegionInfo of the default replica, which the row of all replicas has.
+fn info_value(region: &RegionInfo) -> Vec<u8> {
+    let mut info = pb::RegionInfo::from(region);
+    info.replica_id = Some(0);
+    evenkeel_protocol::with_magic(&info)
+}
+
+fn state_cell(region: &RegionInfo, state: &str) -> (Vec<u8>, Vec<u8>) {
+    (column_of(region, "state"), state.as_bytes().to_vec())
 }
 
 fn opened(region: &RegionInfo, server: &ServerName, seq_num: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
     vec![
         (b"regioninfo".to_vec(), info_value(region)),
-        (b"server".to_vec(), server.host_port().into_bytes()),
-        (b"serverstartcode".to_vec(), server.start_code.to_be_bytes().to_vec()),
-        (b"seqnumDuringOpen".to_vec(), seq_num.to_be_bytes().to_vec()),
-        (b"sn".to_vec(), server.to_string().into_bytes()),
-        state_cell("OPEN"),
+        (column_of(region, "server"), server.host_port().into_bytes()),
+        (column_of(region, "serverstartcode"), server.start_code.to_be_bytes().to_vec()),
+        (column_of(region, "seqnumDuringOpen"), seq_num.to_be_bytes().to_vec()),
+        (column_of(region, "sn"), server.to_string().into_bytes()),
+        state_cell(region, "OPEN"),
     ]
 }
 
 fn parent_cells(parent: &RegionInfo) -> Vec<(Vec<u8>, Vec<u8>)> {
     let offline = parent.clone().with_flags(true, true);
-    vec![(b"regioninfo".to_vec(), info_value(&offline)), state_cell("CLOSED")]
+    vec![(b"regioninfo".to_vec(), info_value(&offline)), state_cell(parent, "CLOSED")]
 }
 
 fn put(row: &Bytes, family: &[u8], cells: Vec<(Vec<u8>, Vec<u8>)>, timestamp: i64) -> Mutation {
@@ -347,6 +399,11 @@ fn put(row: &Bytes, family: &[u8], cells: Vec<(Vec<u8>, Vec<u8>)>, timestamp: i6
     let cell =
         |(qualifier, value): (Vec<u8>, Vec<u8>)| KeyValue::put(row, family, &qualifier, timestamp, &value);
     Mutation::new(MutationKind::Put, row.clone(), cells.into_iter().map(cell).collect())
+}
+
+fn delete_columns(row: &Bytes, qualifiers: impl IntoIterator<Item = Vec<u8>>, timestamp: i64) -> Mutation {
+    let marker = |q: Vec<u8>| KeyValue::new(row, INFO, &q, timestamp, CellType::DeleteColumn, b"");
+    Mutation::new(MutationKind::Delete, row.clone(), qualifiers.into_iter().map(marker).collect())
 }
 
 fn delete_row(row: &Bytes, timestamp: i64) -> Mutation {

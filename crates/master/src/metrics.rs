@@ -61,8 +61,12 @@ impl MasterSource {
             .gauge("numDeadRegionServers", "Number of dead RegionServers", 0)
             .gauge("numDrainingRegionServers", "Number of draining RegionServers", 0)
             .counter("clusterRequests", "Cluster requests", server.counters().total())
-            .gauge("splitPlanCount", "Number of Region Split Plans executed", 0)
-            .gauge("mergePlanCount", "Number of Region Merge Plans executed", 0);
+            .gauge("splitPlanCount", "Number of Region Split Plans executed", master.normalizer.split_count())
+            .gauge(
+                "mergePlanCount",
+                "Number of Region Merge Plans executed",
+                master.normalizer.merge_count(),
+            );
         record
     }
 }

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::names::{DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, check_namespace};
+use evenkeel_common::quota::QuotaTarget;
 use evenkeel_common::{
     CellBuffer, CellType, Durability, ErrorKind, HBaseError, Result, TableName, TryError, quoted,
 };
@@ -395,6 +396,7 @@ impl Master {
                 if let Err(error) = remove_if_empty(master.fs(), &dir) {
                     tracing::warn!(%error, "the empty directory of a deleted namespace could not be removed");
                 }
+                master.remove_quotas_of_deleted(&QuotaTarget::Namespace(name));
                 Ok(Vec::new())
             },
         )

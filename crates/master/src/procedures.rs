@@ -233,6 +233,11 @@ impl ProcedureExecutor {
         self.shared.inner.lock().tables.get(table).map_or(0, VecDeque::len)
     }
 
+    /// Returns true if a procedure of any table waits or runs.
+    pub(crate) fn is_changing_tables(&self) -> bool {
+        !self.shared.inner.lock().tables.is_empty()
+    }
+
     /// Returns a procedure's state; `None` if it is unknown or already dropped.
     pub fn state(&self, id: u64) -> Option<ProcedureState> {
         self.shared.inner.lock().states.get(&id).cloned()

@@ -9,6 +9,10 @@
 //!   and regions get their rows in hbase:meta back ([`orphans`]); families are moved to `.hbck`,
 //!   which no cleaner reads
 //!
+//! A table whose regions hbase:meta lists, but not its state, mostly comes from HBase 1.x, which
+//! keeps states in ZooKeeper. It is enabled, as by HBase 2.6 without a znode of it
+//! (`TableStateManager.fixTableStates`).
+//!
 //! A directory goes to the archive with the files that a table's layout has. Anything else in it
 //! goes to `.hbck`, and the log names it.
 //!
@@ -27,6 +31,7 @@ use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::archive::archive_file;
 use evenkeel_region::descriptors::Damage;
 use evenkeel_region::layout;
+use evenkeel_region::store_file_tracker::LIST_DIR;
 
 use super::change_intent::ChangeIntents;
 use super::meta::{MetaChange, MetaTable, TableState};
@@ -148,10 +153,11 @@ impl Reconciler<'_> {
         truncate::finish_all(self.fs, self.root, &self.name)?;
         let intents = ChangeIntents::read(self.fs, &self.dir)?;
         if !tables.contains_key(&self.name) {
-            if self.is_interrupted_change(&intents)? {
+            let only_state_is_missing = !self.meta.regions(Some(&self.name))?.is_empty();
+            if !only_state_is_missing && self.is_interrupted_change(&intents)? {
                 return self.archive_table();
             }
-            tables.insert(self.name.clone(), self.adopt_table()?);
+            tables.insert(self.name.clone(), self.adopt_table(only_state_is_missing)?);
         }
         let Some(table) = tables.get(&self.name) else { return Ok(()) };
         self.reconcile_regions(&intents)?;
@@ -174,11 +180,16 @@ impl Reconciler<'_> {
         if archived { archive_table(self.fs, self.root, table) } else { Ok(()) }
     }
 
-    /// Writes the row of a table that hbase:meta has lost.
-    fn adopt_table(&self) -> Result<Table> {
+    /// Writes the state of a table that hbase:meta has lost, or never had.
+    fn adopt_table(&self, only_state_is_missing: bool) -> Result<Table> {
         let descriptor = descriptors::read_or_damage(self.fs, &self.dir)?;
         let table = table_of(self.fs, &self.dir, &self.name, descriptor, TableState::Enabled)?;
-        tracing::error!(table = %self.name, path = %self.dir.display(), "table was not in hbase:meta: its rows are written again");
+        if only_state_is_missing {
+            // HBase 1 has no states there.
+            tracing::error!(table = %self.name, state = ?table.state, "table has no readable state in hbase:meta: it gets one");
+        } else {
+            tracing::error!(table = %self.name, path = %self.dir.display(), "table was not in hbase:meta: its rows are written again");
+        }
         self.meta.commit(vec![MetaChange::State(self.name.clone(), table.state)])?;
         Ok(table)
     }
@@ -221,7 +232,10 @@ impl Reconciler<'_> {
             if self.meta_is_complete && intents.families.contains(family.name()) {
                 tracing::warn!(table = %name, region, family = family.name(), "family left by an interrupted change; archived");
                 archive_files(self.fs, self.root, name, &below)?;
-            } else if self.fs.list(&family.path)?.is_empty() {
+            } else if self.fs.list(&family.path)?.iter().all(is_list_dir) {
+                // A deleted family may leave a list of files that are archived.
+                let archive = layout::archive_table_dir(self.root, name).join(&below);
+                archive_lists(self.fs, &family.path, &archive)?;
                 self.fs.delete_empty_dir(&family.path)?;
             } else {
                 let to = sideline(self.fs, self.root, name, &family.path, &below)?;
@@ -379,11 +393,28 @@ fn archive_files(fs: &dyn FileSystem, root: &Path, table: &TableName, below: &Pa
     for file in fs.list(&dir)?.into_iter().filter(|entry| !entry.is_dir) {
         archive_file(fs, &file.path, &archive, file.modified_ms)?;
     }
+    archive_lists(fs, &dir, &archive)?;
     sideline_unknown(fs, root, table, below, |entry| !entry.is_dir)?;
     if fs.delete_empty_dir(&dir)? || !fs.exists(&dir)? {
         return Ok(());
     }
     Err(HBaseError::io(format!("{} cannot be removed: it is not empty", dir.display())))
+}
+
+/// Moves the lists of a family's files to the archive, as HBase does, and removes their directory.
+fn archive_lists(fs: &dyn FileSystem, family_dir: &Path, archive: &Path) -> Result<()> {
+    let dir = family_dir.join(LIST_DIR);
+    if !fs.exists(&dir)? {
+        return Ok(());
+    }
+    for file in fs.list(&dir)?.into_iter().filter(|entry| !entry.is_dir) {
+        archive_file(fs, &file.path, &archive.join(LIST_DIR), file.modified_ms)?;
+    }
+    Ok(fs.delete_empty_dir(&dir).map(drop)?)
+}
+
+fn is_list_dir(entry: &FileStatus) -> bool {
+    entry.is_dir && entry.name() == LIST_DIR
 }
 
 fn is_hidden(entry: &FileStatus) -> bool {

@@ -47,9 +47,6 @@ use parking_lot::Mutex;
 
 use crate::meta::MetaTable;
 
-/// The maximum bytes of edits that the threads buffer together
-/// (`hbase.regionserver.hlog.splitlog.buffersize`).
-const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// Distinguishes the temporary files of this process from those of other processes.
 const WORKER: &str = "standalone";
 
@@ -98,16 +95,20 @@ pub struct UnclaimedWal {
 pub struct SplitLimits {
     /// The number of threads, at least 1: `hbase.regionserver.wal.max.splitters`.
     pub threads: usize,
-    /// The maximum bytes of edits in memory, of all threads together.
+    /// The maximum bytes of edits in memory, of all threads together:
+    /// `hbase.regionserver.hlog.splitlog.buffersize`.
     pub buffer_bytes_max: usize,
 }
 
 impl SplitLimits {
     /// Limits of a process without a MemStore in use: edits take no more than the part of the
     /// memory that MemStores have later.
-    pub fn new(threads: usize, memstore_bytes_max: u64) -> Self {
-        let memstores = usize::try_from(memstore_bytes_max).unwrap_or(usize::MAX);
-        Self { threads: threads.max(1), buffer_bytes_max: BUFFER_BYTES_MAX.min(memstores) }
+    pub fn new(threads: usize, buffer_bytes_max: u64, memstore_bytes_max: u64) -> Self {
+        let buffer_bytes_max = buffer_bytes_max.min(memstore_bytes_max);
+        Self {
+            threads: threads.max(1),
+            buffer_bytes_max: usize::try_from(buffer_bytes_max).unwrap_or(usize::MAX),
+        }
     }
 }
 

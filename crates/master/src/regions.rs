@@ -4,14 +4,17 @@ mod split;
 pub mod truncate;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use crossbeam_channel::unbounded;
 use evenkeel_common::thread::{catch, spawn_scoped};
 use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
+use evenkeel_fs::FileSystem;
 use evenkeel_region::layout;
 use evenkeel_region::region::{Region, RegionEnv};
+use evenkeel_region::store_file_tracker::{TRACKER_IMPL, TrackerImpl};
 
 use crate::change_intent::ChangeIntent;
 use crate::meta::{MetaChange, MetaTable, TableState};
@@ -21,7 +24,8 @@ use evenkeel_regionserver::RegionServer;
 /// Threads that open regions at start; each mostly waits for the disk.
 const OPEN_THREADS: usize = 4;
 
-/// Opens hbase:meta, and creates it in a new root directory.
+/// Opens hbase:meta, and creates it in a new root directory. A descriptor without a store file
+/// tracker gets DEFAULT.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -34,15 +38,32 @@ pub fn open_meta(env: &Arc<RegionEnv>) -> Result<Arc<Region>> {
             tracing::error!(root = %root.display(), table = %name, "hbase:meta is missing and tables exist: it is rebuilt from their directories");
         }
     }
-    let descriptor = match descriptors::read(fs, &layout::table_dir(root, info.table()))? {
-        Some(descriptor) => descriptor,
-        None => {
-            let descriptor = descriptors::meta()?;
-            descriptors::write(fs, &layout::table_dir(root, info.table()), &descriptor)?;
-            descriptor
-        }
-    };
+    let descriptor = prepare_meta_descriptor(fs, &layout::table_dir(root, info.table()))?;
     Region::open(Arc::clone(env), info, Arc::new(descriptor))
+}
+
+/// Returns hbase:meta's descriptor. Writes it if there is none, if it lacks families, because HBase
+/// 1.x made the directory, or if it names no store file tracker: a stock server would open it with
+/// that of its settings.
+fn prepare_meta_descriptor(fs: &dyn FileSystem, dir: &Path) -> Result<TableDescriptor> {
+    let found = descriptors::read(fs, dir)?;
+    let mut descriptor = match &found {
+        None => descriptors::meta()?,
+        Some(found) => match descriptors::with_meta_families(found)? {
+            None => found.clone(),
+            Some(whole) => {
+                tracing::warn!("hbase:meta lacks families, as in HBase 1: they are added");
+                whole
+            }
+        },
+    };
+    if descriptor.text(TRACKER_IMPL).is_none_or(str::is_empty) {
+        descriptor = descriptor.with(TRACKER_IMPL, TrackerImpl::Default.name());
+    }
+    if found.as_ref() != Some(&descriptor) {
+        descriptors::write(fs, dir, &descriptor)?;
+    }
+    Ok(descriptor)
 }
 
 /// Opens hbase:namespace, and creates it if there is none.

@@ -7,11 +7,11 @@
 //! | module | RPCs |
 //! |---|---|
 //! | `cluster` | the cluster and its servers: status, dead servers, stop |
-//! | `maintenance` | switches of background work, the catalog janitor, the cleaners |
+//! | `maintenance` | switches of background work, the catalog janitor, cleaners, the normalizer |
 //! | `namespaces` | namespaces |
 //! | `hbck` | HbckService: repairs by an operator |
 //! | `procedures` | procedures and their results |
-//! | `quotas` | quotas, which are off |
+//! | `quotas` | quotas |
 //! | `regions` | split, merge, truncate, assign; last major compactions |
 //! | `replication` | replication peers, of which there are none |
 //! | `schema` | create, alter and delete tables |

@@ -8,12 +8,14 @@
 //! | module | contents |
 //! |---|---|
 //! | [`store`] | snapshots on disk |
+//! | `manifest_v1` | snapshots of HBase 0.98 on disk |
 //! | `take` | takes a snapshot of a table |
 //! | `verify` | checks that all files of a snapshot exist |
 //! | `layout` | creates the directories of new regions from a snapshot |
 //! | `restore` | clones a snapshot to a new table, or restores its table |
 
 mod layout;
+mod manifest_v1;
 mod restore;
 pub mod store;
 mod take;

@@ -51,7 +51,9 @@ impl Master {
             let regions = self.parts.meta.regions(Some(table))?;
             let split = length::must_u32(regions.iter().filter(|r| r.info.is_split_parent()).count());
             let open = length::must_u32(self.served_region_count(table));
-            let total = length::must_u32(regions.len());
+            let live = regions.iter().filter(|region| !region.info.is_split_parent());
+            let replicas: usize = live.map(|region| region.replica_states.len()).sum();
+            let total = length::must_u32(regions.len() + replicas);
             let counts = pb::RegionStatesCount {
                 open_regions: open,
                 split_regions: split,

@@ -3,17 +3,21 @@
 mod alter;
 pub(crate) mod checks;
 mod slow_log_table;
+mod tracker;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_block_cache::FileId;
+use evenkeel_common::quota::QuotaTarget;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_region::layout;
 
 use super::change_intent::ChangeIntent;
 use super::meta::{MetaChange, MetaRegion, TableState};
 use super::{Master, Table, descriptors, reconcile};
+
+pub(crate) use self::tracker::changed;
 
 /// A client's nonce: group and number; a number of 0 is none.
 pub type Nonce = (u64, u64);
@@ -33,7 +37,7 @@ impl Master {
         if let Some(id) = self.procedures.find(nonce) {
             return Ok(id);
         }
-        let table = checks::with_master_defaults(table);
+        let table = checks::with_master_defaults(table, &self.parts.conf)?;
         checks::check_new_table(&table, &self.parts.conf)?;
         let splits = checks::sorted_splits(&splits)?;
         checks::check_region_names(&regions_between(table.name(), &splits, self.clock().now_ms()))?;
@@ -74,7 +78,9 @@ impl Master {
         prepared.commit().into_iter().for_each(|intent| intent.remove(self.fs()));
         let regions = regions.serve();
         tracing::info!(table = %table.name(), regions = regions.len(), "table created");
+        let name = table.name().clone();
         self.store_table(table, TableState::Enabled);
+        self.update_replicas(&name);
         Ok(Vec::new())
     }
 
@@ -99,6 +105,7 @@ impl Master {
             changes.push(MetaChange::DeleteState(name.clone()));
             master.parts.meta.commit(changes)?;
             master.tables.write().remove(&name);
+            master.update_replicas(&name);
             master.flushed_by_procedure.lock().remove(&name);
             master.mirror_state(&name, None);
             master.forget_blocks(&name);
@@ -107,6 +114,7 @@ impl Master {
                 reconcile::archive_table(master.fs(), master.root(), &gone)
             });
             tracing::info!(table = %name, "table deleted");
+            master.remove_quotas_of_deleted(&QuotaTarget::Table(name));
             Ok(Vec::new())
         })
     }
@@ -180,7 +188,10 @@ impl Master {
                 },
             );
         }
-        disabled.map(|()| self.store_table(Arc::clone(&table.descriptor), TableState::Disabled))
+        disabled?;
+        self.store_table(Arc::clone(&table.descriptor), TableState::Disabled);
+        self.update_replicas(name);
+        Ok(())
     }
 
     fn disable_regions(&self, name: &TableName) -> Result<()> {
@@ -213,6 +224,7 @@ impl Master {
             master.parts.meta.commit(changes)?;
             let regions = regions.serve();
             master.store_table(table.descriptor, TableState::Enabled);
+            master.update_replicas(&name);
             master.compact_references(&regions);
             tracing::info!(table = %name, "table enabled");
             Ok(Vec::new())
@@ -263,6 +275,7 @@ impl Master {
         let intent = prepared.commit();
         drop(regions.serve());
         self.store_table(Arc::clone(&table.descriptor), TableState::Enabled);
+        self.update_replicas(name);
         self.archive_replaced(name, before, intent);
         tracing::info!(table = %name, preserve_splits, "table truncated");
         Ok(Vec::new())

@@ -3,12 +3,16 @@
 
 mod connection;
 mod faults;
+mod hbase_1;
 mod histories;
 mod leftovers;
 mod limits;
 mod lost_rows;
+mod namespaces;
 mod recovery_keeps;
 mod recovery_threads;
+mod replicas;
+mod trackers;
 
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
@@ -22,13 +26,14 @@ use evenkeel_common::clock::{self, Clock, ManualClock};
 use evenkeel_common::{
     CellBuffer, ColumnFamilyDescriptor, Configuration, KeyValue, ServerName, TableDescriptor,
 };
-use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op, SurvivingData};
+use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalHost, MemoryFileSystem, Op, SurvivingData};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{NoEvents, Region, RegionConfig};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_region::store::{StoreConfig, StoreEnv};
+use evenkeel_region::store_file_tracker::TRACKER_IMPL;
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 
 use super::*;
@@ -98,9 +103,15 @@ impl Cluster {
     /// A cluster with a table of two families, split at `m`; some of its rows are flushed and some
     /// are not.
     pub(super) fn with_table() -> Self {
+        Self::with_tracked_table("DEFAULT")
+    }
+
+    /// The same, with a store file tracker.
+    pub(super) fn with_tracked_table(tracker: &str) -> Self {
         let cluster = Self::new();
         let family = |name: &[u8]| ColumnFamilyDescriptor::new(name).expect("legal");
         let table = TableDescriptor::new(table_name()).with_family(family(b"f")).with_family(family(b"g"));
+        let table = table.with(TRACKER_IMPL, tracker);
         cluster
             .run(|master| master.create_table(table.clone(), vec![Bytes::from("m")], NO_NONCE))
             .expect("made");
@@ -216,6 +227,7 @@ impl Cluster {
             stores: StoreEnv {
                 compaction_throughput: std::sync::Arc::default(),
                 metrics: Arc::default(),
+                host: LocalHost::default(),
                 open_files: Arc::default(),
                 fs: Arc::clone(fs),
                 root: PathBuf::from("/hbase"),
@@ -280,8 +292,11 @@ impl Cluster {
         self.regions_of(&table_name())
     }
 
+    /// The regions of a table that are served, without secondary replicas.
     pub(super) fn regions_of(&self, table: &TableName) -> Vec<Arc<Region>> {
-        self.master().parts.regionserver.regions().of_table(table)
+        let mut regions = self.master().parts.regionserver.regions().of_table(table);
+        regions.retain(|region| !region.is_secondary());
+        regions
     }
 
     fn region_of(&self, row: &str) -> Arc<Region> {
@@ -379,7 +394,8 @@ impl Drop for Cluster {
 pub(super) type Change = fn(&Arc<Master>) -> Result<u64>;
 
 fn encoded(master: &Arc<Master>) -> Vec<String> {
-    let regions = master.parts.regionserver.regions().of_table(&table_name());
+    let mut regions = master.parts.regionserver.regions().of_table(&table_name());
+    regions.retain(|region| !region.is_secondary());
     regions.iter().map(|region| region.info().encoded_name().to_owned()).collect()
 }
 
@@ -660,51 +676,6 @@ fn a_retried_request_returns_the_first_procedure_id() {
     cluster.run(|_| Ok(first)).expect("disabled");
     assert_eq!(master.disable_table(table_name(), nonce), Ok(first));
     assert!(master.disable_table(table_name(), NO_NONCE).is_err());
-}
-
-#[test]
-fn a_namespace_with_tables_is_not_deleted() {
-    let cluster = Cluster::new();
-    let namespace = pb::NamespaceDescriptor { name: Bytes::from("ns"), configuration: Vec::new() };
-    cluster.run(|master| master.create_namespace(namespace, NO_NONCE)).expect("made");
-    let table = TableDescriptor::new(TableName::new("ns", "t").expect("legal"));
-    let table = table.with_family(ColumnFamilyDescriptor::new(b"f").expect("legal"));
-    // Both are submitted at once. Whichever runs first, no table is left without a namespace or
-    // directory.
-    let ids = [
-        cluster.master().create_table(table.clone(), Vec::new(), NO_NONCE),
-        cluster.master().delete_namespace("ns".into(), NO_NONCE),
-    ];
-    let outcomes = ids.map(|id| cluster.run(|_| id));
-    let made = cluster.master().table(table.name()).is_ok();
-    assert_eq!((outcomes[0].is_ok(), outcomes[1].is_err()), (made, made));
-    assert_eq!(cluster.master().namespaces().get("ns").is_ok(), made);
-    assert_eq!(cluster.memory.exists(&path("data/ns/t/.tabledesc")).expect("looked"), made);
-}
-
-#[test]
-fn a_namespace_that_cannot_be_read_does_not_stop_a_start() {
-    let mut cluster = Cluster::with_table();
-    let named =
-        |name: &'static str| pb::NamespaceDescriptor { name: Bytes::from(name), configuration: Vec::new() };
-    for name in ["ns", "other"] {
-        cluster.run(|master| master.create_namespace(named(name), NO_NONCE)).expect("made");
-    }
-    let table = TableName::new("hbase", "namespace").expect("legal");
-    cluster.clock.advance_ms(10);
-    for name in ["ns", "default"] {
-        // A field of 100 bytes, of which two are present.
-        let cell = KeyValue::put(name.as_bytes(), b"info", b"d", cluster.clock.now_ms(), b"\x0a\x64ab");
-        let mutation = Mutation::new(MutationKind::Put, Bytes::from(name), vec![cell]);
-        cluster.regions_of(&table)[0].mutate_wait(mutation).expect("written");
-    }
-    cluster.end();
-    cluster.start();
-    let names: Vec<_> =
-        cluster.master().namespaces().list().expect("read").into_iter().map(|n| n.name).collect();
-    assert_eq!(names, ["default", "hbase", "other"]);
-    assert!(cluster.master().namespaces().get("ns").is_err_and(|error| error.message().contains("row ns")));
-    all_rows_are_there(&cluster, true, "default is made again");
 }
 
 #[test]

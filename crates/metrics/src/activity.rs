@@ -11,7 +11,8 @@
 //!
 //! # Bounds
 //! [`RUNNING_MAX`] running activities, [`ENDED_MAX`] that have ended and as many slow reads and
-//! syncs, [`OVERLAPPING_MAX`] per slow request. Texts are cut to [`TEXT_BYTES_MAX`] bytes.
+//! syncs, [`OVERLAPPING_MAX`] per slow request. Texts are cut to [`TEXT_BYTES_MAX`] bytes,
+//! errors at their beginning.
 //! Activities beyond the limit are not listed.
 
 use std::collections::VecDeque;
@@ -44,6 +45,8 @@ pub enum ActivityKind {
     Split,
     /// Merging two regions.
     Merge,
+    /// Taking a snapshot of a table, or of a region for the master.
+    Snapshot,
     /// Delaying replies to writes, because unflushed bytes or files are near a limit.
     Watermark,
     /// A slow read of a file.
@@ -53,6 +56,19 @@ pub enum ActivityKind {
 }
 
 impl ActivityKind {
+    /// All kinds, in the order of pages.
+    pub const ALL: [Self; 9] = [
+        Self::Flush,
+        Self::Compaction,
+        Self::LogRoll,
+        Self::Split,
+        Self::Merge,
+        Self::Snapshot,
+        Self::Watermark,
+        Self::SlowRead,
+        Self::SlowSync,
+    ];
+
     /// Returns true for disk accesses, which are noted when they end. On a slow disk they are so
     /// frequent that they have their own list.
     fn is_of_disk(self) -> bool {
@@ -67,6 +83,7 @@ impl ActivityKind {
             Self::LogRoll => "logRoll",
             Self::Split => "split",
             Self::Merge => "merge",
+            Self::Snapshot => "snapshot",
             Self::Watermark => "watermark",
             Self::SlowRead => "slowRead",
             Self::SlowSync => "slowSync",
@@ -87,9 +104,18 @@ pub struct Activity {
     pub ended_at: Option<Instant>,
     /// Why it failed; empty if it did not fail, or is running.
     pub error: String,
+    /// How many of its parts are done, and all of them: the regions of a snapshot. 0 of 0 for work
+    /// without parts.
+    pub parts: (usize, usize),
 }
 
 impl Activity {
+    /// Returns true if it is of this region, file or table.
+    pub fn is_of(&self, subject: &str) -> bool {
+        subject.starts_with(&self.subject)
+            && (subject.len() == self.subject.len() || subject.len() > TEXT_BYTES_MAX)
+    }
+
     /// Returns how much of the time from `from` to `to` it covers.
     pub fn overlap(&self, from: Instant, to: Instant) -> Duration {
         let end = self.ended_at.unwrap_or(to).min(to);
@@ -125,9 +151,16 @@ static ACTIVITIES: Mutex<Activities> = Mutex::new(Activities {
 pub struct RunningActivity(Option<u64>);
 
 impl RunningActivity {
+    /// Sets how many of its parts are done, and all of them.
+    pub fn set_parts(&self, done: usize, all: usize) {
+        let mut activities = ACTIVITIES.lock();
+        let mine = activities.running.iter_mut().find(|(number, _)| Some(*number) == self.0);
+        mine.into_iter().for_each(|(_, activity)| activity.parts = (done, all));
+    }
+
     /// Sets the error with which it fails.
     pub fn fail(&self, error: &dyn std::fmt::Display) {
-        let text = truncate(error.to_string());
+        let text = truncate_front(error.to_string());
         let mut activities = ACTIVITIES.lock();
         let mine = activities.running.iter_mut().find(|(number, _)| Some(*number) == self.0);
         mine.into_iter().for_each(|(_, activity)| activity.error.clone_from(&text));
@@ -166,7 +199,7 @@ pub fn begin(kind: ActivityKind, subject: impl Into<String>) -> RunningActivity 
     }
     let number = activities.next_number;
     activities.next_number += 1;
-    let activity = Activity { kind, subject, began_at, ended_at: None, error: String::new() };
+    let activity = Activity { kind, subject, began_at, ended_at: None, error: String::new(), parts: (0, 0) };
     activities.running.push((number, activity));
     RunningActivity(Some(number))
 }
@@ -175,7 +208,7 @@ pub fn begin(kind: ActivityKind, subject: impl Into<String>) -> RunningActivity 
 pub fn note(kind: ActivityKind, subject: impl Into<String>, began_at: Instant) {
     let subject = truncate(subject.into());
     let ended_at = Some(clock::monotonic());
-    let activity = Activity { kind, subject, began_at, ended_at, error: String::new() };
+    let activity = Activity { kind, subject, began_at, ended_at, error: String::new(), parts: (0, 0) };
     ACTIVITIES.lock().push_ended(activity);
 }
 
@@ -200,6 +233,14 @@ pub fn overlapping(from: Instant, to: Instant) -> Vec<Activity> {
     found
 }
 
+/// Returns the running activities, the oldest first.
+pub fn running() -> Vec<Activity> {
+    let mut running: Vec<_> =
+        ACTIVITIES.lock().running.iter().map(|(_, activity)| activity.clone()).collect();
+    running.sort_by_key(|activity| activity.began_at);
+    running
+}
+
 /// Returns the kept activities of some kinds: first those that have ended, the oldest first, then
 /// the running ones.
 pub fn kept(kinds: &[ActivityKind]) -> Vec<Activity> {
@@ -207,6 +248,14 @@ pub fn kept(kinds: &[ActivityKind]) -> Vec<Activity> {
     let running = activities.running.iter().map(|(_, activity)| activity);
     let all = activities.ended_of_disk.iter().chain(&activities.ended).chain(running);
     all.filter(|activity| kinds.contains(&activity.kind)).cloned().collect()
+}
+
+/// Truncates an error at its beginning: the reason is at its end, behind the names of files.
+fn truncate_front(mut text: String) -> String {
+    let begin =
+        (text.len().saturating_sub(TEXT_BYTES_MAX)..=text.len()).find(|at| text.is_char_boundary(*at));
+    text.drain(..begin.unwrap_or(0));
+    text
 }
 
 fn truncate(mut text: String) -> String {
@@ -250,12 +299,18 @@ mod tests {
     #[test]
     fn activities_of_a_kind_are_listed_with_running_ones_last() {
         let running = begin(ActivityKind::Split, "listed");
+        running.set_parts(1, 3);
         drop(begin(ActivityKind::Merge, "listed"));
         drop(begin(ActivityKind::LogRoll, "listed"));
         let listed = kept(&[ActivityKind::Split, ActivityKind::Merge]);
         let listed = listed.iter().filter(|activity| activity.subject == "listed");
         let listed: Vec<_> = listed.map(|a| (a.kind, a.ended_at.is_some())).collect();
         assert_eq!(listed, [(ActivityKind::Merge, true), (ActivityKind::Split, false)]);
+        let of_subject = super::running().into_iter().filter(|activity| activity.subject == "listed");
+        assert_eq!(
+            of_subject.map(|a| (a.kind, a.parts)).collect::<Vec<_>>(),
+            [(ActivityKind::Split, (1, 3))]
+        );
         drop(running);
     }
 
@@ -267,5 +322,8 @@ mod tests {
         note(ActivityKind::SlowRead, subject, before);
         let found = of(&"ä".repeat(TEXT_BYTES_MAX / 2), before);
         assert_eq!(found[0].kind, ActivityKind::SlowRead);
+        assert_eq!(truncate_front("short".to_owned()), "short");
+        let reason = truncate_front("ä".repeat(TEXT_BYTES_MAX) + "why");
+        assert!(reason.ends_with("äwhy") && reason.len() <= TEXT_BYTES_MAX, "{reason}");
     }
 }

@@ -42,7 +42,18 @@ impl<const N: usize> Counters<N> {
         }
     }
 
-    /// Returns the sum over all threads.
+    /// Returns the sum of each counter over all threads.
+    pub fn sums(&self) -> [u64; N] {
+        let mut sums = [0; N];
+        for group in self.0.all() {
+            for (sum, counter) in sums.iter_mut().zip(&group.0) {
+                *sum += counter.load(Relaxed);
+            }
+        }
+        sums
+    }
+
+    /// Returns the sum of one counter over all threads.
     pub fn sum(&self, number: usize) -> u64 {
         self.0.all().filter_map(|group| group.0.get(number)).map(|counter| counter.load(Relaxed)).sum()
     }

@@ -14,7 +14,8 @@
 //! # Background work
 //! A kept request includes the [activities](crate::activity) that overlap it and the
 //! [conditions](crate::conditions) during it. The conditions divide time without a recorded wait
-//! into computing and waiting for a processor ([`Ledger::collect_context`]).
+//! into computing and waiting for a processor ([`Ledger::collect_context`]), and samples divide the
+//! computing of scans.
 //!
 //! # Bounds
 //! Two rings of [`LedgerConfig::kept`] requests, whose texts [are
@@ -240,7 +241,7 @@ impl Ledger {
             false => self.conditions.since(received_at),
         };
         let (computed, waited) = conditions.divide(unexplained);
-        waits.note(Cause::Computing, computed);
+        waits.divide_computing(computed);
         waits.note(Cause::Processor, waited);
         waits.note(Cause::Unexplained, unexplained.saturating_sub(computed + waited));
         let activities =

@@ -86,9 +86,28 @@ impl Aggregate {
         self.metrics
     }
 
+    /// Returns the values of a part by its number.
+    pub fn part(&self, number: usize) -> Option<&[Value]> {
+        self.values.chunks_exact(self.metrics.len().max(1)).nth(number)
+    }
+
+    /// Returns about how many bytes of memory it takes.
+    pub fn bytes(&self) -> usize {
+        let prefixes: usize = self.prefixes.iter().map(|prefix| size_of::<String>() + prefix.len()).sum();
+        prefixes + size_of_val(&*self.values)
+    }
+
     /// Returns the parts: their prefixes, and the values of their metrics.
     pub fn parts(&self) -> impl Iterator<Item = (&str, &[Value])> {
-        self.prefixes.iter().map(String::as_str).zip(self.values.chunks_exact(self.metrics.len().max(1)))
+        self.parts_from(0)
+    }
+
+    /// Returns the parts from the one with this number on.
+    pub fn parts_from(&self, number: usize) -> impl Iterator<Item = (&str, &[Value])> {
+        let of_part = self.metrics.len().max(1);
+        let prefixes = self.prefixes.get(number..).unwrap_or_default();
+        let values = self.values.get(number.saturating_mul(of_part)..).unwrap_or_default();
+        prefixes.iter().map(String::as_str).zip(values.chunks_exact(of_part))
     }
 }
 

@@ -29,6 +29,10 @@ pub mod prometheus;
 pub mod properties;
 pub mod slow_requests;
 
+/// The size of a piece of a document that is sent while it is written: it is in the processor's
+/// cache until it is sent.
+const PIECE_BYTES: usize = 64 << 10;
+
 pub use self::jmx::JmxQuery;
 pub use self::periodic::{PeriodicSinks, Sink};
 pub use self::properties::{SinkSettings, SinkType};

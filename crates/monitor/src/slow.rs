@@ -48,8 +48,9 @@ pub struct SlowRequest {
     pub error: String,
     /// The causes of its time, in milliseconds, the longest first.
     pub causes: Vec<(String, f64)>,
-    /// Background activities during the request: the activity, its subject, and the overlap in ms.
-    pub server: Vec<(String, String, f64)>,
+    /// What the server did during the request: the slowest read of a file, background activities
+    /// with their overlap and their errors, stolen CPU, page faults and evictions.
+    pub server: Vec<String>,
 }
 
 /// The ledger of a server.
@@ -93,8 +94,6 @@ impl SlowRequests {
 impl SlowRequest {
     fn of(request: &Value) -> Self {
         let cause = |cause: &Value| (text(cause, "cause"), number(cause, "ms"));
-        let activity =
-            |beside: &Value| (text(beside, "activity"), text(beside, "of"), number(beside, "overlapMs"));
         Self {
             received_ms: request.get("received").and_then(Value::as_i64).unwrap_or_default(),
             total_ms: number(request, "totalMs"),
@@ -105,7 +104,7 @@ impl SlowRequest {
             client: format!("{} {}", text(request, "client"), text(request, "user")).trim().to_owned(),
             error: text(request, "error"),
             causes: list(request, "causes").map(cause).collect(),
-            server: list(request, "server").map(activity).collect(),
+            server: server_of(request),
         }
     }
 
@@ -124,9 +123,42 @@ impl SlowRequest {
 
     /// Returns the server's activities during the request; empty if there were none.
     pub fn server_line(&self) -> String {
-        let parts = self.server.iter().map(|(activity, of, ms)| format!("{activity} of {of} for {ms:.1} ms"));
-        parts.collect::<Vec<_>>().join(", ")
+        self.server.join(", ")
     }
+}
+
+/// Describes what the server did during a request.
+fn server_of(request: &Value) -> Vec<String> {
+    let mut parts = Vec::new();
+    let file = text(request, "slowestReadFile");
+    if !file.is_empty() {
+        parts.push(format!("read of {file} for {:.1} ms", number(request, "slowestReadMs")));
+    }
+    for beside in list(request, "server") {
+        let (activity, of, ms) = (text(beside, "activity"), text(beside, "of"), number(beside, "overlapMs"));
+        let mut part = format!("{activity} of {of} for {ms:.1} ms");
+        let error = text(beside, "error");
+        if !error.is_empty() {
+            part.push_str(&format!(" (failed: {error})"));
+        }
+        parts.push(part);
+    }
+    let conditions = request.get("conditions").unwrap_or(&Value::Null);
+    let stolen_ms = number(conditions, "stolenCpuMs");
+    if stolen_ms > 0.0 {
+        parts.push(format!("stolen CPU {stolen_ms:.1} ms"));
+    }
+    for (name, what) in [
+        ("majorFaults", "major page faults"),
+        ("minorFaults", "minor page faults"),
+        ("evictions", "evictions"),
+    ] {
+        let count = conditions.get(name).and_then(Value::as_u64).unwrap_or_default();
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    }
+    parts
 }
 
 fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
@@ -199,7 +231,10 @@ mod tests {
         "slow": [{"method": "Get", "received": 1700000000123, "totalMs": 250.250, "queueMs": 0.250,
             "client": "10.0.0.7:4711", "user": "ann", "region": "t,,1.ab.", "row": "r1\u001b[2J", "detail": "",
             "error": "", "causes": [{"cause": "blockRead", "ms": 249.000}, {"cause": "thread", "ms": 0.250}],
-            "server": [{"activity": "compaction", "of": "t,,1.ab.", "overlapMs": 200.000, "runs": true}]},
+            "slowestReadFile": "/t/f1", "slowestReadMs": 249.000,
+            "server": [{"activity": "compaction", "of": "t,,1.ab.", "overlapMs": 200.000, "runs": true},
+                {"activity": "flush", "of": "t,,1.ab.", "overlapMs": 0.000, "runs": false, "error": "no space"}],
+            "conditions": {"stolenCpuMs": 3.000, "majorFaults": 2, "evictions": 5}},
             {"method": "Mutate"}],
         "slowest": []}"#;
 
@@ -218,7 +253,8 @@ mod tests {
         let rest: Vec<_> = lines.map(str::trim_start).collect();
         let expected = [
             "blockRead 249.0 ms, thread 0.2 ms",
-            "beside compaction of t,,1.ab. for 200.0 ms",
+            "beside read of /t/f1 for 249.0 ms, compaction of t,,1.ab. for 200.0 ms, \
+             flush of t,,1.ab. for 0.0 ms (failed: no space), stolen CPU 3.0 ms, 2 major page faults, 5 evictions",
             "client 10.0.0.7:4711 ann",
         ];
         assert_eq!(rest, expected);

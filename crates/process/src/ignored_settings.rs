@@ -10,6 +10,8 @@
 //! that against the code: a new key must be put into one of them, and an entry is removed when its
 //! key takes effect.
 
+#[cfg(test)]
+mod compatibility;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::thread::Supervisor;
-use evenkeel_common::{Configuration, Result, length};
+use evenkeel_common::{Configuration, CurrentConfiguration, Result, length};
 use evenkeel_info_server::{
     InfoServer, InfoServerHandle, Limits, LogLevels, Request, Response, Routes, StandardPages,
     UNSENT_BYTES_MAX,
@@ -132,8 +132,8 @@ fn address(keys: &Keys, settings: &Settings, conf: &Configuration) -> Result<IpA
 pub struct InfoParts {
     /// The sources of metrics.
     pub registry: Arc<Registry>,
-    /// All settings.
-    pub conf: Configuration,
+    /// The settings in force.
+    pub conf: Arc<CurrentConfiguration>,
     /// The interface to change log levels.
     pub log_levels: Arc<dyn LogLevels>,
     /// The server's host name.
@@ -149,7 +149,7 @@ impl InfoParts {
         let pages = StandardPages {
             registry: Arc::clone(&self.registry),
             hostname: self.hostname.clone(),
-            configuration: self.conf.clone(),
+            configuration: Arc::clone(&self.conf),
             log_levels: Arc::clone(&self.log_levels),
             readiness: Arc::clone(&self.readiness),
             home: home.to_owned(),
@@ -190,7 +190,7 @@ impl InfoServers {
     /// I/O error if a thread of a sink cannot be started.
     pub fn serve(&self, parts: &InfoParts, pages: impl Fn(Routes) -> Routes) -> Result<()> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let sinks = metrics_sinks::start(&parts.conf, &parts.registry, &parts.hostname, &clock)?;
+        let sinks = metrics_sinks::start(&parts.conf.get(), &parts.registry, &parts.hostname, &clock)?;
         drop(self.sinks.set(sinks));
         self.servers.iter().for_each(|(server, home)| server.set_routes(pages(parts.routes(home))));
         Ok(())

@@ -20,7 +20,7 @@
 //! - Watches, events and sessions of the ZooKeeper endpoint: 1/64 of the rest, at most
 //!   [`ZOOKEEPER_BYTES_MAX`].
 //! - Reserve: what is left, at least 6/64 of the rest. It is for blocks being read, entries that
-//!   threads encode, and connections.
+//!   threads encode, connections, and in a cluster edits of logs that are split.
 //!
 //! Blocks outside of the caches belong to replies, to scanners, to background work, or to the
 //! reserve. Their limit follows from these parts ([`MemoryPlan::heap_blocks`]).
@@ -222,9 +222,18 @@ impl MemoryPlan {
     }
 
     /// Returns the limit of blocks outside of the caches ([`evenkeel_block_cache::heap_blocks`]).
-    /// The other half of the reserve is for entries that threads encode and for connections.
+    /// The other half of the reserve is for entries that threads encode, for connections, and for
+    /// edits of logs that are split ([`MemoryPlan::split_buffers`]).
     pub fn heap_blocks(&self) -> u64 {
         self.replies + self.scanners + self.system_scanners + self.background + self.reserve / 2
+    }
+
+    /// Returns the limit of edits in memory while a server of a cluster splits logs of dead
+    /// servers, all threads together, in bytes. `wanted` is the setting. The server serves regions
+    /// meanwhile, so the edits cannot have the part of unflushed cells, as at the start of a
+    /// standalone server.
+    pub fn split_buffers(&self, wanted: u64) -> u64 {
+        wanted.min(self.reserve / 4)
     }
 
     /// Formats the plan as one line for the log.

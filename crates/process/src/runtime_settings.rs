@@ -23,11 +23,12 @@
 //! **All or nothing.** If a setting is invalid, or a file cannot be read, no setting is changed and
 //! the operator gets the reason.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 
-use evenkeel_common::{Configuration, HBaseError, Result};
+use evenkeel_common::{Configuration, CurrentConfiguration, HBaseError, Result};
 use evenkeel_info_server::LogLevels;
+use evenkeel_info_server::pages::properties;
 use evenkeel_region::region::{DynamicConfig, RegionConfig};
 use evenkeel_region::store::StoreConfig;
 use evenkeel_regionserver::RegionServer;
@@ -51,6 +52,9 @@ const SLOW_KEYS: [&str; 5] = [
     "hbase.ipc.warn.response.size.scan",
 ];
 
+/// The source of a value whose successor waits for the next start.
+const KEPT_SOURCE: &str = "the start; a new value applies at the next one";
+
 /// See the module's documentation.
 pub struct RuntimeSettings {
     source: ConfigurationSource,
@@ -59,6 +63,8 @@ pub struct RuntimeSettings {
     server: OnceLock<Weak<RegionServer>>,
     /// The settings in force: those of the start, with all changes.
     current: Mutex<Configuration>,
+    /// The same for pages, with the source of each value.
+    shown: Arc<CurrentConfiguration>,
 }
 
 /// The result of an update.
@@ -82,9 +88,10 @@ fn changeable_keys() -> impl Iterator<Item = &'static str> {
 }
 
 impl RuntimeSettings {
-    /// Creates the settings of a start.
+    /// Creates the settings of a start. An update replaces `shown`. A value that waits for the next
+    /// start is not shown; the source of the value in force says that there is one.
     pub fn new(
-        conf: &Configuration,
+        shown: &Arc<CurrentConfiguration>,
         source: ConfigurationSource,
         log_levels: Arc<dyn LogLevels>,
         region: &RegionConfig,
@@ -94,7 +101,8 @@ impl RuntimeSettings {
             log_levels,
             regions: Arc::clone(&region.changed),
             server: OnceLock::new(),
-            current: Mutex::new(conf.clone()),
+            current: Mutex::new(shown.get()),
+            shown: Arc::clone(shown),
         })
     }
 
@@ -117,6 +125,13 @@ impl RuntimeSettings {
         let mut current = self.current.lock();
         let update = compare(&current, &next);
         self.apply(&next, &update)?;
+        // As pages show them: a value that refers to a secret stays masked.
+        let mut in_force = properties(&current);
+        in_force.retain(|property| update.pending.contains(&property.key));
+        let mut kept: BTreeMap<String, String> =
+            update.pending.iter().map(|key| (key.clone(), String::new())).collect();
+        kept.extend(in_force.into_iter().map(|property| (property.key, property.value)));
+        self.shown.set(next.overlay(KEPT_SOURCE, kept));
         for key in &update.changed {
             // An empty value counts as not set.
             current.set(key.clone(), value_of(&next, key).unwrap_or_default());
@@ -211,13 +226,18 @@ mod tests {
         let levels = Arc::new(Levels(Mutex::default()));
         let region = RegionConfig::default();
         let source: ConfigurationSource = Arc::new(move || Ok(of_source.lock().clone()));
-        let settings = RuntimeSettings::new(&conf(&[(flush, "2m")]), source, levels.clone(), &region);
+        let shown = Arc::new(CurrentConfiguration::new(conf(&[(flush, "2m")])));
+        let settings = RuntimeSettings::new(&shown, source, levels.clone(), &region);
         let update = settings.update().expect("usable");
         assert_eq!(
             (update.changed, update.pending),
             (vec![LOG_LEVELS.into(), flush.into()], vec![handlers.into()])
         );
         assert_eq!(levels.level_of(""), "debug");
+        let shown = shown.get();
+        assert_eq!(shown.get(flush).expect("a value").as_deref(), Some("1m"));
+        assert_eq!(shown.get(handlers).expect("a value").as_deref(), Some("30"), "the default");
+        assert_eq!(shown.source_of(handlers).as_deref(), Some(KEPT_SOURCE));
         let again = settings.update().expect("usable");
         assert_eq!(
             (again.changed, again.pending),
@@ -232,6 +252,21 @@ mod tests {
         let update = settings.update().expect("usable");
         assert_eq!(update.changed, [LOG_LEVELS, flush], "back to the defaults");
         assert_eq!((update.pending, levels.level_of("")), (vec![], "info".to_owned()));
+    }
+
+    #[test]
+    fn values_that_wait_for_the_next_start_show_no_secret() {
+        let start = conf(&[("db.password", "hunter2"), ("my.url", "jdbc:x?pw=${db.password}")]);
+        let next = conf(&[("db.password", "other"), ("my.url", "jdbc:x")]);
+        let source: ConfigurationSource = Arc::new(move || Ok(next.clone()));
+        let shown = Arc::new(CurrentConfiguration::new(start));
+        let levels = Arc::new(Levels(Mutex::default()));
+        let settings = RuntimeSettings::new(&shown, source, levels, &RegionConfig::default());
+        let update = settings.update().expect("usable");
+        assert_eq!(update.pending, ["db.password", "my.url"]);
+        let all = properties(&shown.get());
+        assert!(all.iter().any(|property| property.key == "my.url" && property.source == KEPT_SOURCE));
+        assert!(all.iter().all(|property| !property.value.contains("hunter2")), "a secret is shown");
     }
 
     #[test]

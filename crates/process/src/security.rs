@@ -21,7 +21,7 @@ use evenkeel_common::{Configuration, HBaseError, Result};
 use crate::io_error;
 
 /// Settings that may require security: the key, the values that do not, and the missing feature.
-const REFUSED: [(&str, &[&str], &str); 32] = [
+pub(crate) const REFUSED: [(&str, &[&str], &str); 32] = [
     ("hbase.security.authentication", &["simple"], KERBEROS),
     ("hadoop.security.authentication", &["simple"], KERBEROS),
     ("hbase.security.authentication.ui", &[], KERBEROS),

@@ -8,8 +8,8 @@ use evenkeel_block_cache::heap_blocks;
 use evenkeel_common::clock::{self, Clock, SystemClock};
 use evenkeel_common::length;
 use evenkeel_common::thread::Supervisor;
-use evenkeel_common::{Configuration, HBaseError, Result, ServerName, buffer_pool};
-use evenkeel_fs::FileSystem;
+use evenkeel_common::{Configuration, CurrentConfiguration, HBaseError, Result, ServerName, buffer_pool};
+use evenkeel_fs::{FileSystem, LocalHost};
 use evenkeel_info_server::platform::PlatformBeans;
 use evenkeel_metrics::Registry;
 use evenkeel_region::region::nonce::NonceManager;
@@ -36,8 +36,10 @@ pub struct Process {
     pub fs: Arc<dyn FileSystem>,
     /// Where logs are, if that is not the root directory.
     pub wal_root: Option<WalRoot>,
-    /// All settings.
+    /// All settings, as they were at the start.
     pub conf: Arc<Configuration>,
+    /// The settings in force.
+    pub current_conf: Arc<CurrentConfiguration>,
     /// The settings that a process reads at its start.
     pub settings: Settings,
     /// The wall clock.
@@ -70,8 +72,9 @@ impl Process {
         let supervisor = supervisor(&failure, &stop);
         let clock = Arc::new(SystemClock);
         let readiness = Readiness::new(&failure);
+        let current_conf = Arc::new(CurrentConfiguration::new(conf.clone()));
         let (conf, wal_root) = (Arc::new(conf), None);
-        Ok(Self { fs, wal_root, conf, settings, clock, stop, failure, supervisor, readiness })
+        Ok(Self { fs, wal_root, conf, current_conf, settings, clock, stop, failure, supervisor, readiness })
     }
 
     /// Where logs are.
@@ -165,6 +168,7 @@ impl Storage {
             config: StoreConfig::from_configuration(conf).map_err(io_error)?,
             compaction_throughput: Arc::clone(background.compaction_throughput()),
             metrics: Arc::default(),
+            host: LocalHost::new(&name.host),
             open_files: Arc::new(open_files),
         };
         background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;

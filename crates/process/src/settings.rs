@@ -12,8 +12,8 @@ use evenkeel_fs::{Location, WRITE_BEHIND_BYTES};
 use evenkeel_metrics::slow_log::WarnLimit;
 use evenkeel_metrics::{LedgerConfig, SlowLogConfig};
 use evenkeel_region::memstore::ChunkPoolConfig;
-use evenkeel_region::region::RegionConfig;
 use evenkeel_region::region::split_policy::SplitConfig;
+use evenkeel_region::region::{FlushPolicyConfig, PRECLOSE_FLUSH, RegionConfig, TIMESTAMP_SLOP};
 use evenkeel_rpc::RpcServerConfig;
 use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
@@ -64,6 +64,9 @@ pub struct Settings {
     pub lock_wait: Duration,
     /// `hbase.regionserver.wal.max.splitters`: logs split concurrently.
     pub splitter_threads: usize,
+    /// `hbase.regionserver.hlog.splitlog.buffersize`: the maximum bytes of edits in memory while
+    /// logs are split, all threads together.
+    pub split_buffer_bytes: u64,
     /// `evenkeel.shutdown.timeout.ms`: the time limit of a stop, after which the process ends with
     /// the stop unfinished.
     pub shutdown_timeout: Duration,
@@ -97,6 +100,7 @@ impl Settings {
         if !conf.is_set(SCANNERS_MAX) {
             regionserver.scanners_max = (memory.scanners / SCANNER_BYTES).max(1) as usize;
         }
+        regionserver.memory_bytes_max = memory.sum();
         regionserver.scanner_bytes_max = memory.scanners;
         regionserver.system_scanner_bytes_max = memory.system_scanners;
         Ok(Self {
@@ -122,6 +126,7 @@ impl Settings {
                 conf.get_u64_or("evenkeel.rootdir.lock.wait.ms", 5_000).map_err(io_error)?,
             ),
             splitter_threads: splitter_threads(conf)?,
+            split_buffer_bytes: split_buffer_bytes(conf)?,
             shutdown_timeout: shutdown_timeout(conf)?,
             nonce_kept_ms: conf.get_i64_or("hbase.client.operation.timeout", 1_200_000).map_err(io_error)?,
             ledger: ledger_config(conf)?,
@@ -146,6 +151,18 @@ impl Settings {
 pub fn splitter_threads(conf: &Configuration) -> Result<usize> {
     let count = conf.get_u64_or("hbase.regionserver.wal.max.splitters", 2).map_err(io_error)?;
     Ok(length::index(count.clamp(1, SPLITTER_THREADS_MAX)))
+}
+
+fn split_buffer_bytes(conf: &Configuration) -> Result<u64> {
+    let key = "hbase.regionserver.hlog.splitlog.buffersize";
+    positive(conf, key, conf.get_size_or(key, 128 << 20).map_err(io_error)?)
+}
+
+fn positive(conf: &Configuration, key: &str, value: i64) -> Result<u64> {
+    match u64::try_from(value) {
+        Ok(value) if value > 0 => Ok(value),
+        _ => Err(io_error(conf.unusable(key, "more than 0"))),
+    }
 }
 
 /// Returns `hbase.regionserver.ipc.address`. The default is loopback; HBase's is all addresses.
@@ -272,17 +289,17 @@ fn machine_memory_bytes() -> Option<u64> {
 fn region_config(conf: &Configuration) -> Result<RegionConfig> {
     let lock_ms =
         conf.get_time_or("hbase.rowlock.wait.duration", TimeUnit::Milliseconds, 30_000).map_err(io_error)?;
-    let positive = |key: &str, value: i64| {
-        if value > 0 { Ok(value as u64) } else { Err(io_error(conf.unusable(key, "more than 0"))) }
-    };
     let cell_bytes_max = conf.get_size_or("hbase.server.keyvalue.maxsize", 10 << 20).map_err(io_error)?;
     let (flush, times) = ("hbase.hregion.memstore.flush.size", "hbase.hregion.memstore.block.multiplier");
     Ok(RegionConfig {
-        flush_bytes: positive(flush, conf.get_size_or(flush, 128 << 20).map_err(io_error)?)?,
-        block_multiplier: positive(times, conf.get_i64_or(times, 4).map_err(io_error)?)?,
+        flush_bytes: positive(conf, flush, conf.get_size_or(flush, 128 << 20).map_err(io_error)?)?,
+        block_multiplier: positive(conf, times, conf.get_i64_or(times, 4).map_err(io_error)?)?,
         row_lock_wait: Duration::from_millis(lock_ms.max(0) as u64),
         cell_bytes_max: length::index(cell_bytes_max.max(0).unsigned_abs()),
+        timestamp_slop_ms: conf.get_i64_or(TIMESTAMP_SLOP, i64::MAX).map_err(io_error)?,
         split: SplitConfig::from_configuration(conf).map_err(io_error)?,
+        flush_policy: FlushPolicyConfig::from_configuration(conf).map_err(io_error)?,
+        preclose_flush_bytes: conf.get_i64(PRECLOSE_FLUSH).map_err(io_error)?,
         changed: Arc::default(),
     })
 }

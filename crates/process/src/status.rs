@@ -62,7 +62,7 @@ impl Status {
             clock: Arc::clone(&process.clock),
             memory: memory_parts(memory, process.settings.memory),
             memory_bytes_max: process.settings.memory.sum(),
-            configuration: Arc::clone(&process.conf),
+            configuration: Arc::clone(&process.current_conf),
             ignored,
             registry,
         });

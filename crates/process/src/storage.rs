@@ -6,6 +6,7 @@
 //! | `hbase.regionserver.hlog.blocksize`, `.replication` | block size and replication of a log |
 //! | `hbase.regionserver.wal.roll.on.sync.ms` | a log unacknowledged for this time breaks |
 //! | `hbase.lease.recovery.timeout` | time limit for the recovery of a dead server's file |
+//! | `hbase.regionserver.checksum.verify` | false: HDFS's checksums are verified as well |
 //!
 //! `evenkeel_hdfs::settings` lists Hadoop's settings.
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
-use evenkeel_fs::{FileSystem, HdfsClient, HdfsFileSystem, HdfsSettings, LocalFileSystem, Location};
+use evenkeel_fs::{FileSystem, HdfsClient, HdfsSettings, LocalFileSystem, Location};
 
 use crate::{io_error, settings};
 
@@ -41,7 +42,8 @@ pub fn file_system(conf: &Configuration, location: &Location) -> Result<Arc<dyn 
         return Ok(Arc::new(fs));
     };
     let client = HdfsClient::new(of_servers(conf, of_hdfs)?)?;
-    Ok(Arc::new(HdfsFileSystem::new(client, location.authority())))
+    let fs = location.hdfs_file_system(conf, client).map_err(|e| HBaseError::io(e.to_string()))?;
+    Ok(Arc::new(fs))
 }
 
 fn of_servers(conf: &Configuration, of_hdfs: HdfsSettings) -> Result<HdfsSettings> {
@@ -92,6 +94,19 @@ mod tests {
         assert_eq!(is_remote(&[default_fs, ("hbase.rootdir", "file:///hbase")]), Ok(false));
         let error = is_remote(&[("hbase.rootdir", "s3://bucket/hbase")]).expect_err("no such file system");
         assert!(error.message().contains("hbase.rootdir"), "{error}");
+    }
+
+    #[test]
+    fn the_checksums_of_hdfs_are_verified_as_configured() {
+        let root = ("hbase.rootdir", "hdfs://127.0.0.1:1/hbase");
+        let trusts_callers = |verify: &str| {
+            let conf = conf(&[root, ("hbase.regionserver.checksum.verify", verify)]);
+            let of_server = format!("{:?}", root_file_system(&conf).expect("made"));
+            let location = settings::root_location(&conf).expect("a location");
+            let of_tool = format!("{:?}", location.file_system(&conf).expect("made"));
+            [of_server, of_tool].map(|fs| fs.contains("trusts_callers: true"))
+        };
+        assert_eq!((trusts_callers("true"), trusts_callers("false")), ([true, true], [false, false]));
     }
 
     #[test]

@@ -90,8 +90,9 @@ impl WalListener for WalEvents {
 
     fn request_flush(&self, stores: &[(bytes::Bytes, Vec<bytes::Bytes>)]) {
         let Some(server) = self.regionserver.get().and_then(Weak::upgrade) else { return };
-        for (region, _) in stores {
+        for (region, families) in stores {
             if let Some(region) = server.regions().find(&String::from_utf8_lossy(region)) {
+                region.require_flush(families);
                 server.background().request_flush(&region);
             }
         }

@@ -23,6 +23,10 @@ use evenkeel_protocol::pb;
 /// The directory of descriptors within a table's directory.
 pub const DESCRIPTOR_DIR: &str = ".tabledesc";
 const PREFIX: &str = ".tableinfo.";
+/// The attribute that names a table's store file tracker, and its value for tables of the catalog
+/// (`StoreFileTrackerFactory`).
+const TRACKER_IMPL: &str = "hbase.store.file-tracker.impl";
+const DEFAULT_TRACKER: &str = "DEFAULT";
 const PENDING_PREFIX: &str = ".pending.";
 /// The maximum bytes of a descriptor that is read.
 const DESCRIPTOR_BYTES_MAX: u64 = 64 << 20;
@@ -174,7 +178,23 @@ pub fn meta() -> Result<TableDescriptor> {
     let endpoint = "|org.apache.hadoop.hbase.coprocessor.MultiRowMutationEndpoint|536870911|";
     let table =
         TableDescriptor::new(TableName::meta()).with("IS_META", "true").with("coprocessor$1", endpoint);
+    // As `StoreFileTrackerFactory.updateWithTrackerConfigs` does for a new hbase:meta.
+    let table = table.with(TRACKER_IMPL, DEFAULT_TRACKER);
     Ok(table.with_family(three("info")?).with_family(three("table")?).with_family(barrier))
+}
+
+/// Adds the families that hbase:meta's descriptor lacks, with the attributes of [`meta`]. Returns
+/// `None` if it lacks none. HBase 1.x has only `info`; HBase 2 adds `table` and `rep_barrier`
+/// (`HMaster.createMissingCFsInMetaDuringUpgrade`).
+///
+/// # Errors
+/// None in practice: the names are constants.
+pub fn with_meta_families(found: &TableDescriptor) -> Result<Option<TableDescriptor>> {
+    let is_known = |family: &ColumnFamilyDescriptor| found.families().any(|f| f.name() == family.name());
+    let whole = meta()?;
+    let missing: Vec<_> = whole.families().filter(|family| !is_known(family)).cloned().collect();
+    let add = |table: TableDescriptor, family| table.with_family(family);
+    Ok((!missing.is_empty()).then(|| missing.into_iter().fold(found.clone(), add)))
 }
 
 /// hbase:namespace's descriptor (`TableDescriptorBuilder.NAMESPACE_TABLEDESC`).
@@ -184,7 +204,7 @@ pub fn meta() -> Result<TableDescriptor> {
 pub fn namespace() -> Result<TableDescriptor> {
     let family = family_with_defaults("info")?.with("VERSIONS", "10").with("IN_MEMORY", "true");
     let table = TableDescriptor::new(TableName::namespace_table());
-    Ok(table.with_family(family.with("BLOCKSIZE", "8192")).with("hbase.store.file-tracker.impl", "DEFAULT"))
+    Ok(table.with_family(family.with("BLOCKSIZE", "8192")).with(TRACKER_IMPL, DEFAULT_TRACKER))
 }
 
 #[cfg(test)]
@@ -232,6 +252,19 @@ mod tests {
 
     fn meta_family(name: &str) -> ColumnFamilyDescriptor {
         family_with_defaults(name).expect("legal")
+    }
+
+    #[test]
+    fn families_that_hbase_1_lacks_are_added_to_meta() {
+        let info = meta_family("info").with("VERSIONS", "10");
+        let found = TableDescriptor::new(TableName::meta()).with("IS_META", "true").with_family(info.clone());
+        let whole = with_meta_families(&found).expect("made").expect("families were missing");
+        let names: Vec<_> = whole.families().map(ColumnFamilyDescriptor::name_text).collect();
+        assert_eq!(names, ["info", "rep_barrier", "table"]);
+        assert_eq!(whole.families().next(), Some(&info), "a known family stays as it is");
+        let made = meta().expect("made");
+        assert!(whole.families().skip(1).eq(made.families().skip(1)));
+        assert_eq!(with_meta_families(&whole).expect("made"), None);
     }
 
     #[test]

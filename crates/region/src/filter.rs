@@ -15,6 +15,7 @@
 //! | `key` | TimestampsFilter |
 //! | `list`, `wrap` | FilterList; SkipFilter, WhileMatchFilter, FilterWrapper |
 //! | `parse` | from messages to filters |
+//! | `timer` | [`FilterTimer`]: how long a filter's calls take |
 //! | `comparator`, `decimal`, `java_regex` | the values to which a cell's part is compared |
 //!
 //! # How a scanner drives a filter
@@ -78,6 +79,7 @@ mod single_column;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod timer;
 mod wrap;
 
 use evenkeel_common::{CellBuffer, CellRef, ErrorKind, HBaseError, KeyBuf, Result};
@@ -85,6 +87,7 @@ use evenkeel_common::{CellBuffer, CellRef, ErrorKind, HBaseError, KeyBuf, Result
 pub use comparator::{ByteArrayComparable, comparator_from_proto};
 pub use compare::excludes;
 pub use parse::{DEPTH_MAX, FILTERS_MAX, bytes_to_read, from_proto, from_proto_sized};
+pub use timer::FilterTimer;
 
 /// A filter's decision about a cell (`Filter.ReturnCode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -190,6 +193,11 @@ pub trait Filter: Send {
     /// member rejected (`HintingFilter`).
     fn is_hinting(&self) -> bool {
         false
+    }
+
+    /// Returns this filter as a [`FilterTimer`], if it is one.
+    fn timer(&mut self) -> Option<&mut FilterTimer> {
+        None
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// The folders of this crate, and which folders each may use. Every folder comes after all that it
 /// uses, so there are no cycles.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("archive", &[]),
     ("descriptors", &[]),
     ("filter", &[]),
@@ -12,10 +12,14 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("links", &[]),
     ("snapshot_manifest", &["links"]),
     ("metrics", &[]),
+    ("store_file_tracker", &["links"]),
     ("operations", &["filter"]),
     ("scanner", &["filter", "operations"]),
     ("memstore", &["operations", "scanner"]),
-    ("store", &["archive", "layout", "memstore", "metrics", "operations", "scanner"]),
+    (
+        "store",
+        &["archive", "layout", "links", "memstore", "metrics", "operations", "scanner", "store_file_tracker"],
+    ),
     ("region", &["layout", "memstore", "metrics", "operations", "scanner", "store"]),
 ];
 

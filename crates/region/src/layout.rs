@@ -54,9 +54,13 @@ pub fn table_dir(root: &Path, table: &TableName) -> PathBuf {
     namespace_dir(root, table.namespace()).join(table.qualifier())
 }
 
-/// The directory of a region.
+/// The directory of a region, which is that of its default replica.
 pub fn region_dir(root: &Path, region: &RegionInfo) -> PathBuf {
-    table_dir(root, region.table()).join(region.encoded_name())
+    let table_dir = table_dir(root, region.table());
+    match region.is_primary() {
+        true => table_dir.join(region.encoded_name()),
+        false => table_dir.join(region.replica(0).encoded_name()),
+    }
 }
 
 /// The archive directory of a table.

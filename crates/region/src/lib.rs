@@ -11,8 +11,9 @@
 //!           filter                HBase's filters and comparators
 //!     layout          paths below the root directory
 //!     descriptors     table descriptors on disk
-//!     links           store files that belong to another table
+//!     store_file_tracker   which files a store has: its directory's, or those of a list
 //!     snapshot_manifest    the files of a region in a snapshot
+//!     links           store files that belong to another table
 //!     metrics         flushes, compactions and splits of each table
 //!     archive         moves files that are no longer served to the archive
 //! ```
@@ -38,3 +39,4 @@ pub mod region;
 pub mod scanner;
 pub mod snapshot_manifest;
 pub mod store;
+pub mod store_file_tracker;

@@ -10,8 +10,8 @@
 //! No thread waits for the disk.
 //!
 //! **One flush** (`flush.rs`): updates lock exclusive for a pointer swap -> wait until everything
-//! in the snapshot is in the WAL -> write files to the temporary directory -> rename -> swap the
-//! file list.
+//! in the snapshot is in the WAL -> write files to the temporary directory -> rename -> list them,
+//! if the store's files are tracked by a list -> swap the file list.
 //!
 //! **Lock order**: row locks, the bulk load lock, the flush lock, the updates lock, the MVCC lock
 //! of write numbers. No I/O happens under the last two.
@@ -26,6 +26,9 @@
 //! **The row cache** (`row_cache.rs`) answers Gets of tables with `ROW_CACHE_ENABLED` without a
 //! scan. Writes update it before they become visible.
 //!
+//! **A secondary replica** (`secondary.rs`) reads the files of the default replica, and changes
+//! nothing on the file system. Its MemStore is always empty.
+//!
 //! **Views without registration.** A flush or compaction drops versions that no reader at or above
 //! the current read point needs. A reader that takes its read point before the file list is swapped
 //! and its file list afterwards would miss them. So every swap makes the *epoch* odd before and
@@ -34,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 mod abort_on_panic;
+mod broken_files;
 pub mod bulk_load;
 mod compaction;
 mod flush;
@@ -47,6 +51,7 @@ mod row_cache;
 pub mod row_lock;
 #[cfg(test)]
 mod rule_tests;
+mod secondary;
 pub mod split_policy;
 #[cfg(test)]
 mod testing;
@@ -56,11 +61,12 @@ mod write;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use evenkeel_common::config::values;
 use evenkeel_common::{
     CellComparator, ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor,
 };
@@ -68,10 +74,15 @@ use evenkeel_fs::FileSystem;
 use evenkeel_wal::{TableAppends, Wal};
 use parking_lot::{Mutex, RwLock};
 
+pub use self::broken_files::BrokenFile;
 use self::flush::FlushLock;
 pub use self::flush::FlushOutcome;
+pub use self::flush::policy::FlushPolicyConfig;
+use self::flush::policy::FlushSelection;
 pub use self::load::{FileAges, RegionLoad};
-pub use self::metrics::{Operation, OperationTimes, RegionCount, RegionCounters, TableOperationTimes};
+pub use self::metrics::{
+    Operation, OperationTimes, RegionCount, RegionCounters, RegionCounts, TableOperationTimes,
+};
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::write_region_info;
@@ -84,6 +95,7 @@ pub use self::write::{
 };
 use crate::memstore::MemStoreSize;
 use crate::metrics::{StoreMetrics, TableMetrics};
+pub use crate::store::WriteProgressReport;
 use crate::store::{Store, StoreConfig, StoreEnv};
 
 /// Limits of a region. Defaults and keys are HBase's.
@@ -99,8 +111,16 @@ pub struct RegionConfig {
     /// `hbase.server.keyvalue.maxsize`: the maximum bytes of a cell that an Increment or Append
     /// makes; 0 for no limit.
     pub cell_bytes_max: usize,
+    /// `hbase.hregion.keyvalue.timestamp.slop.millisecs`: how far in the future timestamps of Puts
+    /// may be; `i64::MAX` for no limit. A table may have its own value.
+    pub timestamp_slop_ms: i64,
     /// When regions are split without a request.
     pub split: SplitConfig,
+    /// Which stores a flush in the background writes.
+    pub flush_policy: FlushPolicyConfig,
+    /// `hbase.hregion.preclose.flush.size`: a closing region with more unflushed bytes flushes
+    /// before it refuses writes. A table may have its own value.
+    pub preclose_flush_bytes: i64,
     /// Limits changed while the server runs. Clones share it.
     pub changed: Arc<DynamicConfig>,
 }
@@ -131,7 +151,24 @@ impl DynamicConfig {
     }
 }
 
+/// The key of [`RegionConfig::preclose_flush_bytes`].
+pub const PRECLOSE_FLUSH: &str = "hbase.hregion.preclose.flush.size";
+/// The key of [`RegionConfig::timestamp_slop_ms`].
+pub const TIMESTAMP_SLOP: &str = "hbase.hregion.keyvalue.timestamp.slop.millisecs";
+
 impl RegionConfig {
+    /// Returns the limit of a table: its own value if it has a valid one, or else the server's.
+    fn timestamp_slop_ms_of(&self, table: &TableDescriptor) -> i64 {
+        let of_table = table.text(TIMESTAMP_SLOP).and_then(|text| values::integer(text.trim()));
+        of_table.unwrap_or(self.timestamp_slop_ms)
+    }
+
+    /// Returns the limit of a table, as [`RegionConfig::timestamp_slop_ms_of`] does.
+    fn preclose_flush_bytes_of(&self, table: &TableDescriptor) -> u64 {
+        let of_table = table.text(PRECLOSE_FLUSH).and_then(|text| values::integer(text.trim()));
+        u64::try_from(of_table.unwrap_or(self.preclose_flush_bytes)).unwrap_or(0)
+    }
+
     /// Returns the limit in force: the changed one, or else [`RegionConfig::flush_bytes`].
     fn current_flush_bytes(&self) -> u64 {
         match self.changed.flush_bytes.load(Ordering::Relaxed) {
@@ -156,7 +193,10 @@ impl Default for RegionConfig {
             block_multiplier: 4,
             row_lock_wait: Duration::from_secs(30),
             cell_bytes_max: 10 << 20,
+            timestamp_slop_ms: i64::MAX,
             split: SplitConfig::default(),
+            flush_policy: FlushPolicyConfig::default(),
+            preclose_flush_bytes: 5 << 20,
             changed: Arc::default(),
         }
     }
@@ -243,6 +283,10 @@ pub struct Region {
     encoded_name: Bytes,
     table: Arc<TableDescriptor>,
     comparator: CellComparator,
+    /// True if the table is read-only, or the region is a secondary replica.
+    is_read_only: bool,
+    /// True while a secondary replica's view of the files is too old to read.
+    reads_disabled: AtomicBool,
     /// In the order of their families' names.
     stores: Vec<Arc<Store>>,
     mvcc: Arc<Mvcc>,
@@ -268,14 +312,16 @@ pub struct Region {
     swapping: Mutex<()>,
     open_seq_num: AtomicU64,
     max_flushed_seq_id: AtomicU64,
+    /// The sequence id of the last flush, perhaps of some stores only.
+    last_flush_seq_id: AtomicU64,
     /// The first flush is requested this many bytes below the flush size; 0 after that flush.
     first_flush_jitter_bytes: AtomicU64,
-    /// The time of the oldest edit that no flush has taken; `i64::MAX` for none. Set under the
-    /// updates lock.
-    oldest_edit_ms: AtomicI64,
+    flush_selection: FlushSelection,
     counts: Arc<RegionCounters>,
     /// The rejected writes over time.
     blocked_writes: split_policy::BlockedWrites,
+    /// How far in the future timestamps of Puts may be; `i64::MAX` for no limit.
+    timestamp_slop_ms: i64,
     /// The number of mutations that are in no log, and their bytes, when the last flush began.
     unlogged_flushed: [AtomicU64; 2],
     /// Counts of the table's flushes and compactions.
@@ -379,6 +425,9 @@ impl Region {
     /// Unflushed bytes count from half of the size at which writes are refused; the files of a
     /// store count from `hbase.hstore.blockingStoreFiles` to twice as many.
     pub fn write_pressure(&self) -> f64 {
+        if !self.info.is_primary() {
+            return 0.0;
+        }
         let of_files = self.stores.iter().map(|store| store.blocking_pressure()).fold(0.0, f64::max);
         self.memory_pressure().max(of_files)
     }
@@ -393,8 +442,7 @@ impl Region {
     /// Returns the time of the oldest write that is only in memory and in no running flush, in
     /// milliseconds since 1970; `None` if there is none.
     pub fn oldest_edit_ms(&self) -> Option<i64> {
-        let oldest_ms = Some(self.oldest_edit_ms.load(Ordering::Relaxed)).filter(|ms| *ms != i64::MAX);
-        oldest_ms.filter(|_| self.stores.iter().any(|store| store.memstore_size().cells > 0))
+        self.stores.iter().filter_map(|store| store.oldest_edit_ms()).min()
     }
 
     /// Returns the number of writes since the last flush, or since the open if there was none; 0 if

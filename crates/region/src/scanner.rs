@@ -22,6 +22,7 @@
 //! | [`store_scanner`] | [`StoreScanner`] |
 //! | [`time_slice`] | [`TimeSlice`]: how long reads may compute, and for whom |
 //! | `columns`, `deletes`, `new_version` | a matcher's trackers of columns and of delete markers |
+//! | `profile` | samples of what a call computes, for the ledger of slow requests |
 //!
 //! **Views.** A scanner holds the segments and files that its stores had when it was made. A later
 //! flush or compaction does not affect it. Files that a compaction replaced are archived once no
@@ -43,6 +44,7 @@ pub mod time_slice;
 mod columns;
 mod deletes;
 mod new_version;
+mod profile;
 
 use bytes::Bytes;
 use evenkeel_common::{CellRef, TryResult};

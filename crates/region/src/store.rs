@@ -6,10 +6,13 @@
 //! lock, and every reader sees every cell once.
 //!
 //! ```text
-//! <family>/<hfile>             served
+//! <family>/<hfile>             served, or listed and served: see [`StoreFileTracker`]
 //! .tmp/<family>/<hfile>        output of a flush or compaction, not committed
 //! archive/.../<family>/<hfile> replaced by a compaction, and no longer held by a reader
 //! ```
+//!
+//! With a tracker that needs no temporary directory, outputs are in the family's directory from the
+//! start, and the list commits them.
 //!
 //! A compaction commits by renaming its output into place. The output's file info names the files
 //! it replaces. If a crash leaves both, the next open recognises the replaced files, does not serve
@@ -31,6 +34,8 @@
 //! | `throughput` | limits how fast all compactions of a server write |
 //! | `background_priority` | flushes and compactions that yield the processors |
 //! | `bulk_load` | files of other programs: checked, copied, served |
+//! | `secondary` | stores of secondary replicas, which read another store's files |
+//! | `unlisted` | files in the family's directory that are not the store's |
 //!
 //! Locks: `changes` serialises updates of the state and is never held during I/O. `compacting`,
 //! `flushed`, `undeleted_outputs` and `replaced` are leaf locks.
@@ -49,7 +54,9 @@ mod in_memory_flush;
 mod leaf_scanner;
 mod load;
 mod open_files;
+mod secondary;
 mod throughput;
+mod unlisted;
 mod view;
 
 #[cfg(test)]
@@ -60,18 +67,18 @@ pub(crate) mod testing;
 mod tests;
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use evenkeel_block_cache::BlockCache;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{
-    CellComparator, CellRef, ColumnFamilyDescriptor, HBaseError, KeyBuf, RegionInfo, Result,
+    CellComparator, CellRef, ColumnFamilyDescriptor, ErrorKind, HBaseError, KeyBuf, RegionInfo, Result,
 };
-use evenkeel_fs::FileSystem;
+use evenkeel_fs::{FileSystem, LocalHost};
 use parking_lot::Mutex;
 
 pub use self::background_priority::BackgroundPriority;
@@ -82,15 +89,17 @@ pub use self::config::StoreConfig;
 pub use self::file::{StoreFile, StoreFileScanner};
 pub use self::in_memory_flush::SegmentReplacement;
 pub use self::leaf_scanner::StoreLeaf;
-pub use self::load::StoreLoad;
+pub use self::load::{StoreLoad, WriteProgressReport};
 pub use self::open_files::{CountedFiles, OpenFiles};
 pub use self::throughput::{CompactionThroughputController, OffPeakPermit, ThroughputController};
+pub use self::unlisted::RemovedFile;
 pub use self::view::{StoreView, StoreViews};
 use crate::archive::archive_file;
 use crate::layout;
 use crate::memstore::{ChunkPool, MemStoreSize, Segment, SegmentDescent};
 use crate::metrics::StoreMetrics;
 use crate::scanner::matcher::ScanInfo;
+use crate::store_file_tracker::{ListedFile, StoreFileTracker, TrackerKind};
 
 /// Shared by the stores of a server.
 #[derive(Clone, Debug)]
@@ -111,6 +120,8 @@ pub struct StoreEnv {
     pub compaction_throughput: Arc<CompactionThroughputController>,
     /// Counts flushes and compactions of each table.
     pub metrics: Arc<StoreMetrics>,
+    /// The server's host, for the locality of store files.
+    pub host: LocalHost,
     /// Counts and limits open store files.
     pub open_files: Arc<OpenFiles>,
 }
@@ -140,6 +151,22 @@ struct Dirs {
     family: PathBuf,
     tmp: PathBuf,
     archive: PathBuf,
+    /// Where flushes and compactions write: `tmp`, or `family` if the tracker permits that.
+    output: PathBuf,
+}
+
+impl Dirs {
+    fn new(root: &Path, region: &RegionInfo, family: &str, kind: TrackerKind) -> Self {
+        let dir = layout::region_dir(root, region);
+        let (family_dir, tmp) = (dir.join(family), dir.join(layout::TMP_DIR).join(family));
+        let output = if kind.requires_writing_to_tmp_dir_first() { &tmp } else { &family_dir };
+        Self {
+            output: output.clone(),
+            archive: layout::archive_region_dir(root, region).join(family),
+            family: family_dir,
+            tmp,
+        }
+    }
 }
 
 /// One family of one region. See the module.
@@ -152,6 +179,7 @@ pub struct Store {
     region: RegionInfo,
     info: ScanInfo,
     dirs: Dirs,
+    tracker: StoreFileTracker,
     state: ArcSwap<view::StoreState>,
     changes: Mutex<()>,
     /// In-memory flushes; `None` if the family has none.
@@ -168,26 +196,32 @@ pub struct Store {
     /// True if compactions must stop at their next step.
     cancelled: AtomicBool,
     /// The progress of the running compaction.
-    progress: load::CompactionProgress,
+    compaction_progress: load::WriteProgress,
+    /// The progress of the running flush.
+    flush_progress: load::WriteProgress,
+    /// The time of the oldest edit that no flush has taken; `i64::MAX` for none. Set under the
+    /// region's updates lock.
+    oldest_edit_ms: AtomicI64,
 }
 
 impl Store {
     /// Opens a family: creates its directory if missing, deletes unfinished outputs, opens its
-    /// files, and archives those that a compaction had replaced.
+    /// files, and archives those that a compaction had replaced. For a secondary replica it only
+    /// opens the files.
     ///
     /// # Errors
-    /// `IOException` from the file system, and `CorruptHFileException`.
+    /// `IOException` from the file system and for an unknown store file tracker, and
+    /// `CorruptHFileException`.
     pub fn open(env: &StoreEnv, family: ColumnFamilyDescriptor, region: &RegionInfo) -> Result<Arc<Self>> {
         let comparator = if region.is_meta() { CellComparator::Meta } else { CellComparator::Default };
         let config = env.config.for_family(&family);
-        let name = family.name_text();
-        let dirs = Dirs {
-            family: layout::region_dir(&env.root, region).join(&name),
-            tmp: layout::region_dir(&env.root, region).join(layout::TMP_DIR).join(&name),
-            archive: layout::archive_region_dir(&env.root, region).join(&name),
-        };
-        env.fs.mkdirs(&dirs.family)?;
-        env.fs.delete(&dirs.tmp)?;
+        let kind = TrackerKind::of(&config.tracker)?;
+        let dirs = Dirs::new(&env.root, region, &family.name_text(), kind);
+        let tracker = StoreFileTracker::new(Arc::clone(&env.fs), Arc::clone(&env.clock), &dirs.family, kind);
+        if region.is_primary() {
+            env.fs.mkdirs(&dirs.family)?;
+            env.fs.delete(&dirs.tmp)?;
+        }
         let info = ScanInfo::new(&family, comparator, config.time_to_purge_deletes_ms);
         let segment = Segment::new(comparator, (&[], &[]), Arc::clone(&env.chunks));
         let in_memory = config.in_memory.for_family(&family, region.table().is_system());
@@ -199,6 +233,7 @@ impl Store {
             region: region.clone(),
             info,
             dirs,
+            tracker,
             state: ArcSwap::from_pointee(view::StoreState::new(segment)),
             changes: Mutex::new(()),
             in_memory: in_memory_flush::InMemoryFlushState::new(in_memory),
@@ -207,22 +242,37 @@ impl Store {
             undeleted_outputs: Mutex::default(),
             replaced: Mutex::default(),
             cancelled: AtomicBool::new(false),
-            progress: load::CompactionProgress::default(),
+            compaction_progress: load::WriteProgress::default(),
+            flush_progress: load::WriteProgress::default(),
+            oldest_edit_ms: AtomicI64::new(i64::MAX),
         };
-        store.load_files()?;
+        store.check_formats()?;
+        match store.is_secondary() {
+            true => store.load_files_of_primary()?,
+            false => store.load_files()?,
+        }
         Ok(Arc::new(store))
     }
 
     fn load_files(&self) -> Result<()> {
         let mut files = Vec::new();
-        for status in self.env.fs.list(&self.dirs.family)? {
-            if let Some(file) = StoreFile::open_listed(self, &status)? {
-                files.push(Arc::new(file));
+        for status in self.tracker.load()? {
+            match StoreFile::open_listed(self, &status)? {
+                Some(file) => files.push(Arc::new(file)),
+                None if self.tracker.kind().reads_list() => {
+                    let path = status.path.display();
+                    return Err(HBaseError::new(
+                        ErrorKind::CorruptHFile,
+                        format!("{path}: listed as a store file, but empty or without the name of one"),
+                    ));
+                }
+                None => {}
             }
         }
         let replaced: HashSet<String> = files.iter().flat_map(|file| file.replaces()).collect();
         let (replaced, files): (Vec<_>, Vec<_>) =
             files.into_iter().partition(|file| replaced.contains(file.name()));
+        self.tracker.begin(listed(&files))?;
         let (low, high) = self.ends(&files);
         let active = Segment::new(self.info.comparator, (&low, &high), Arc::clone(&self.env.chunks));
         self.replace_state(|state| {
@@ -260,6 +310,11 @@ impl Store {
         &self.family
     }
 
+    /// How the store's files are tracked.
+    pub fn tracker_kind(&self) -> TrackerKind {
+        self.tracker.kind()
+    }
+
     /// The order of cells.
     pub fn comparator(&self) -> CellComparator {
         self.info.comparator
@@ -269,6 +324,31 @@ impl Store {
     #[inline]
     pub fn add(&self, cell: &CellRef<'_>) {
         self.state.load().active.add(cell);
+    }
+
+    /// Notes the time of an edit, if it is the oldest.
+    #[inline]
+    pub(crate) fn note_edit(&self) {
+        if self.oldest_edit_ms.load(Ordering::Relaxed) == i64::MAX {
+            self.oldest_edit_ms.fetch_min(self.env.clock.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the time of the oldest edit that is only in memory and in no running flush, in
+    /// milliseconds since 1970; `None` if there is none.
+    pub(crate) fn oldest_edit_ms(&self) -> Option<i64> {
+        let oldest_ms = Some(self.oldest_edit_ms.load(Ordering::Relaxed)).filter(|ms| *ms != i64::MAX);
+        oldest_ms.filter(|_| self.memstore_size().cells > 0)
+    }
+
+    /// Returns the time of the oldest edit, which a flush takes; `i64::MAX` for none.
+    pub(crate) fn take_oldest_edit_ms(&self) -> i64 {
+        self.oldest_edit_ms.swap(i64::MAX, Ordering::Relaxed)
+    }
+
+    /// Restores the time that a failed flush has taken.
+    pub(crate) fn restore_oldest_edit_ms(&self, oldest_ms: i64) {
+        self.oldest_edit_ms.fetch_min(oldest_ms, Ordering::Relaxed);
     }
 
     /// Starts a descent to where a row would be added; `None` if that does not pay.
@@ -366,7 +446,8 @@ impl Store {
         cuts.then(|| Bytes::copy_from_slice(row))
     }
 
-    /// Archives replaced files that no reader holds. Returns how many are left.
+    /// Archives replaced files that no reader holds; a secondary replica only releases them.
+    /// Returns how many are left.
     ///
     /// # Errors
     /// `IOException` from the file system; the rest is kept for the next call.
@@ -390,6 +471,9 @@ impl Store {
 
     fn archive(&self, file: &StoreFile) -> Result<()> {
         file.evict();
+        if self.is_secondary() {
+            return Ok(());
+        }
         let path = self.dirs.family.join(file.name());
         Ok(archive_file(&*self.env.fs, &path, &self.dirs.archive, self.env.clock.now_ms())?)
     }
@@ -423,6 +507,11 @@ impl Store {
         Ok(())
     }
 
+    /// Continues a closed store whose files another instance may have listed since.
+    pub(crate) fn resume(&self) {
+        self.tracker.resume(listed(&self.state.load().files));
+    }
+
     fn replace_state(&self, change: impl FnOnce(&mut view::StoreState)) {
         let _changes = self.changes.lock();
         let mut state = view::StoreState::clone(&self.state.load());
@@ -446,6 +535,11 @@ impl std::fmt::Debug for Store {
             .field("files", &self.files())
             .finish_non_exhaustive()
     }
+}
+
+/// The entries of a list for these files.
+fn listed(files: &[Arc<StoreFile>]) -> Vec<ListedFile> {
+    files.iter().map(|file| file.listed()).collect()
 }
 
 /// Sorts files by the age of their data, the newest last.

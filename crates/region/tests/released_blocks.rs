@@ -14,7 +14,7 @@ use evenkeel_common::{
     CellBuffer, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, ServerName, TableDescriptor,
     TryError, Wait,
 };
-use evenkeel_fs::{FileSystem, MemoryFileSystem};
+use evenkeel_fs::{FileSystem, LocalHost, MemoryFileSystem};
 use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
@@ -60,6 +60,7 @@ fn open_with(attributes: &[(&str, &str)]) -> Arc<Region> {
     let stores = StoreEnv {
         compaction_throughput: Arc::default(),
         metrics: Arc::default(),
+        host: LocalHost::default(),
         open_files: Arc::default(),
         fs,
         root,

@@ -12,8 +12,8 @@
 //!
 //! # Priorities
 //! Compactions yield to everything else: the disk by their throughput limit, the processors by the
-//! priority of the threads that write them ([`BackgroundPriority`], [`priority`]). They yield less
-//! when files pile up: from a quarter of the way to `hbase.hstore.blockingStoreFiles` on, in any
+//! priority of the threads that write them (`priorities`, [`priority`]). They yield less when files
+//! pile up: from a quarter of the way to `hbase.hstore.blockingStoreFiles` on, in any
 //! region, they get a third of the CPU time of a request thread.
 //!
 //! Flushes yield the processors to requests in the same way, but not the disk, and not when memory
@@ -52,12 +52,16 @@
 //! | [`job_queue`] | the queues |
 //! | [`throughput`] | how fast compactions and flushes may write |
 //! | [`chore`] | leases, the limit on unflushed bytes, and other periodic work |
+//! | `priorities` | how flushes and compactions yield |
 //! | [`notifier`] | wakes the chore before its time |
+//! | [`store_file_refresh`] | refreshes the files of secondary replicas |
 
 pub mod chore;
 mod config;
 mod job_queue;
 pub mod notifier;
+mod priorities;
+pub mod store_file_refresh;
 pub mod throughput;
 
 use std::collections::HashMap;
@@ -70,17 +74,18 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::Result;
 use evenkeel_common::clock;
-use evenkeel_common::priority::{self, BACKGROUND_NICE, REDUCED_NICE};
+use evenkeel_common::priority::{self, REDUCED_NICE};
 use evenkeel_common::thread::{Supervisor, catch, spawn_essential, spawn_restarted};
 use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
-use evenkeel_region::store::{BackgroundPriority, CompactionThroughputController, ThroughputController};
+use evenkeel_region::store::{CompactionThroughputController, ThroughputController};
 use parking_lot::Mutex;
 
 pub use self::config::BackgroundConfig;
 use self::job_queue::JobQueue;
 pub use self::job_queue::WAITING_LISTED_MAX;
+use self::priorities::{CompactionPriority, lower_thread_priority};
 use crate::RegionServer;
 use crate::background::notifier::Notifier;
 use crate::limits::memstore::MemStoreAccounting;
@@ -762,40 +767,5 @@ impl Shared {
             }
             Ok(_) => {}
         }
-    }
-}
-
-impl BackgroundPriority for Shared {
-    fn is_urgent(&self) -> bool {
-        self.region_is_throttled.load(Ordering::Relaxed)
-            || self.memory.get().is_some_and(|memory| memory.flushes_are_urgent())
-    }
-
-    fn lower_priority(&self) {
-        lower_thread_priority("flushes", BACKGROUND_NICE);
-    }
-
-    fn throttle(&self, bytes: u64, is_urgent: &dyn Fn() -> bool) {
-        self.flush_throughput.control(bytes, is_urgent);
-    }
-}
-
-/// The priority of compactions: urgent when files pile up.
-struct CompactionPriority<'a>(&'a Shared);
-
-impl BackgroundPriority for CompactionPriority<'_> {
-    fn is_urgent(&self) -> bool {
-        self.0.files_pile_up.load(Ordering::Relaxed)
-    }
-
-    fn lower_priority(&self) {
-        lower_thread_priority("compactions", BACKGROUND_NICE);
-    }
-}
-
-/// Lowers the priority of this thread, which runs `what`.
-fn lower_thread_priority(what: &str, nice: i32) {
-    if let Err(error) = priority::lower(nice) {
-        tracing::warn!(%error, "cannot lower the priority of {what}");
     }
 }

@@ -4,8 +4,10 @@ use evenkeel_common::config::ConfigError;
 use evenkeel_common::length;
 use evenkeel_common::{Configuration, TableDescriptor, TimeUnit};
 
+use crate::background::store_file_refresh::StoreFileRefresh;
 use crate::background::throughput::{CompactionTuning, FlushTuning};
 use crate::coprocessor::Coprocessors;
+use crate::quotas::settings::QuotaSettings;
 use crate::requests::scanners::SCANNER_BYTES;
 use crate::version::HBASE_VERSION;
 
@@ -21,6 +23,49 @@ const FLUSH_PER_CHANGES_MAX: i64 = 1_000_000_000;
 
 /// The setting for the HBase version that the server reports.
 const VERSION: &str = "evenkeel.hbase.version";
+
+/// When files that no store lists are deleted (`BrokenStoreFileCleaner`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BrokenFileCleaning {
+    /// `hbase.region.broken.storefilecleaner.ttl`: younger files are kept.
+    pub ttl_ms: i64,
+    /// `hbase.region.broken.storefilecleaner.period`: the time between two runs.
+    pub period_ms: i64,
+    /// `hbase.region.broken.storefilecleaner.delay`: the time before the first run.
+    pub delay_ms: i64,
+    /// `hbase.region.broken.storefilecleaner.delay.jitter`: the fraction of the delay within which
+    /// the first runs of the servers vary.
+    pub delay_jitter: f64,
+}
+
+impl BrokenFileCleaning {
+    const ENABLED: &str = "hbase.region.broken.storefilecleaner.enabled";
+    const TTL: &str = "hbase.region.broken.storefilecleaner.ttl";
+    const PERIOD: &str = "hbase.region.broken.storefilecleaner.period";
+    const DELAY: &str = "hbase.region.broken.storefilecleaner.delay";
+    const JITTER: &str = "hbase.region.broken.storefilecleaner.delay.jitter";
+    const HOUR_MS: i64 = 60 * 60 * 1000;
+
+    fn from(conf: &Configuration) -> Result<Option<Self>, ConfigError> {
+        if !conf.get_bool_or(Self::ENABLED, false)? {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            ttl_ms: conf.get_i64_or(Self::TTL, 12 * Self::HOUR_MS)?,
+            period_ms: conf.get_i64_or(Self::PERIOD, 6 * Self::HOUR_MS)?.max(1),
+            delay_ms: conf.get_i64_or(Self::DELAY, 2 * Self::HOUR_MS)?.max(0),
+            delay_jitter: conf.get_f64_or(Self::JITTER, 0.25)?,
+        }))
+    }
+
+    /// Returns the time before a server's first run. Servers with different `start_code`s differ.
+    pub fn first_delay_ms(&self, start_code: i64) -> i64 {
+        let spread_ms = length::whole(self.delay_ms as f64 * self.delay_jitter.max(0.0));
+        let spread_ms = i64::try_from(spread_ms).unwrap_or(i64::MAX);
+        let earliest_ms = self.delay_ms.saturating_sub(spread_ms / 2);
+        earliest_ms.saturating_add(spread_ms / 1000 * start_code.rem_euclid(1000))
+    }
+}
 
 /// Limits and switches of a RegionServer.
 #[derive(Clone, Debug)]
@@ -56,6 +101,8 @@ pub struct RegionServerConfig {
     pub multi_actions_reject: bool,
     /// `hbase.hregion.scan.loadColumnFamiliesOnDemand`: the default for reads that do not set it.
     pub load_families_on_demand: bool,
+    /// The memory limit of the process in bytes, for reports.
+    pub memory_bytes_max: u64,
     /// The unflushed bytes of all regions at which writes are rejected
     /// (`hbase.regionserver.global.memstore.size` of the memory the server may use).
     pub global_memstore_bytes: u64,
@@ -79,6 +126,10 @@ pub struct RegionServerConfig {
     pub periodic_flush_spread_ms: i64,
     /// `hbase.regionserver.flush.per.changes`: a region with more unflushed writes is flushed.
     pub flush_changes_max: u64,
+    /// Deletion of files that no store lists; `None` if it is off.
+    pub broken_files: Option<BrokenFileCleaning>,
+    /// Refreshes of the store files of secondary replicas; `None` if there are none.
+    pub store_file_refresh: Option<StoreFileRefresh>,
     /// `evenkeel.blockcache.statistics.period`: the interval of the caches' log line; 0 for never.
     /// HBase's interval is five minutes.
     pub cache_statistics_ms: i64,
@@ -93,6 +144,8 @@ pub struct RegionServerConfig {
     /// `hbase.regionserver.user.metrics.enabled`: whether the times of each user's operations are
     /// counted.
     pub user_metrics: bool,
+    /// `hbase.quota.*`; `None` unless quotas are enabled.
+    pub quotas: Option<QuotaSettings>,
 }
 
 impl Default for RegionServerConfig {
@@ -111,6 +164,7 @@ impl Default for RegionServerConfig {
             multi_actions_warn: 5000,
             multi_actions_reject: false,
             load_families_on_demand: true,
+            memory_bytes_max: 4 << 30,
             global_memstore_bytes: 1 << 30,
             global_memstore_low_bytes: (1 << 30) / 100 * 95,
             compaction: CompactionTuning::default(),
@@ -119,11 +173,14 @@ impl Default for RegionServerConfig {
             periodic_flush_ms: 3_600_000,
             periodic_flush_spread_ms: 300_000,
             flush_changes_max: 30_000_000,
+            broken_files: None,
+            store_file_refresh: None,
             cache_statistics_ms: 300_000,
             coprocessors: Coprocessors::default(),
             compaction_after_bulk_load: true,
             regions_split_max: 1000,
             user_metrics: false,
+            quotas: None,
         }
     }
 }
@@ -187,6 +244,7 @@ impl RegionServerConfig {
             multi_actions_reject: conf.get_bool_or("hbase.rpc.rows.size.threshold.reject", false)?,
             load_families_on_demand: conf
                 .get_bool_or("hbase.hregion.scan.loadColumnFamiliesOnDemand", true)?,
+            memory_bytes_max: memory_bytes,
             global_memstore_bytes,
             global_memstore_low_bytes: length::whole(global_memstore_bytes as f64 * low),
             compaction: CompactionTuning::from(conf)?,
@@ -198,6 +256,8 @@ impl RegionServerConfig {
                 .saturating_mul(1000)
                 .max(0),
             flush_changes_max: flush_changes_max(conf)?,
+            broken_files: BrokenFileCleaning::from(conf)?,
+            store_file_refresh: StoreFileRefresh::from(conf)?,
             cache_statistics_ms: ms(CACHE_STATISTICS, default.cache_statistics_ms)?,
             compaction_after_bulk_load: conf.get_bool_or("hbase.compaction.after.bulkload.enable", true)?,
             coprocessors: Coprocessors::from(conf)?,
@@ -205,6 +265,7 @@ impl RegionServerConfig {
                 conf.get_i64_or("hbase.regionserver.regionSplitLimit", 1000)?.max(0).unsigned_abs(),
             ),
             user_metrics: conf.get_bool_or("hbase.regionserver.user.metrics.enabled", false)?,
+            quotas: QuotaSettings::from(conf)?,
         })
     }
 }
@@ -240,6 +301,25 @@ fn flush_changes_max(conf: &Configuration) -> Result<u64, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn broken_files_are_deleted_if_that_is_switched_on() {
+        let mut conf = Configuration::new();
+        assert_eq!(BrokenFileCleaning::from(&conf).expect("read"), None);
+        conf.set("hbase.region.broken.storefilecleaner.enabled", "true");
+        let hour_ms = 3_600_000;
+        let default = BrokenFileCleaning {
+            ttl_ms: 12 * hour_ms,
+            period_ms: 6 * hour_ms,
+            delay_ms: 2 * hour_ms,
+            delay_jitter: 0.25,
+        };
+        assert_eq!(BrokenFileCleaning::from(&conf).expect("read"), Some(default));
+        assert_eq!(default.first_delay_ms(500), default.delay_ms);
+        assert_eq!(default.first_delay_ms(1_000), default.delay_ms - default.delay_ms / 8);
+        conf.set("hbase.region.broken.storefilecleaner.ttl", "1");
+        assert_eq!(BrokenFileCleaning::from(&conf).expect("read").map(|cleaning| cleaning.ttl_ms), Some(1));
+    }
 
     #[test]
     fn periodic_and_change_count_flush_settings_are_hbases() {

@@ -22,6 +22,7 @@
 //! | `split_requests` | regions whose split policy says that they must be split |
 //! | [`config`] | [`RegionServerConfig`] |
 //! | [`load`] | sizes for reports |
+//! | [`quotas`] | limits on the requests of users, tables, namespaces and this server |
 //! | [`request_counters`] | requests so far, by method |
 //! | [`metrics`] | sizes and counts for monitoring, by HBase's names |
 //! | [`slow_log_table`] | slow and large calls as rows of hbase:slowlog |
@@ -62,6 +63,7 @@ pub mod load;
 pub mod master_connection;
 pub mod metrics;
 pub mod online_regions;
+pub mod quotas;
 pub mod request_counters;
 pub mod requests;
 pub mod services;
@@ -98,6 +100,7 @@ use self::limits::memstore::MemStoreAccounting;
 use self::limits::write_throttle;
 pub use self::master_connection::{ClusterView, MasterConnection};
 pub use self::online_regions::OnlineRegions;
+use self::quotas::RpcQuotas;
 pub use self::request_counters::{RequestCounters, RequestKind};
 pub use self::requests::caller::{Caller, Reply};
 pub use self::requests::pending_reply::PendingReply;
@@ -203,6 +206,8 @@ pub struct RegionServer {
     /// True if some region approaches a limit: writes then compute how long to hold their replies.
     throttling: AtomicBool,
     schedule: background::chore::Schedule,
+    /// `None` if quotas are not enabled.
+    quotas: Option<Arc<RpcQuotas>>,
 }
 
 impl RegionServer {
@@ -215,6 +220,8 @@ impl RegionServer {
             Arc::new(MemStoreAccounting::new(low, limit).over(parts.chunks).with_nonces(parts.nonces));
         parts.background.watch(&memory);
         let cache = Arc::clone(&parts.cache);
+        let quotas = parts.config.quotas.clone();
+        let quotas = quotas.map(|settings| Arc::new(RpcQuotas::new(settings, parts.clock.clone())));
         parts.rpc_metrics.ledger.conditions().count_evictions(move || cache.stats().evictions);
         let server = Arc::new(Self {
             memory,
@@ -242,6 +249,7 @@ impl RegionServer {
             stopping: AtomicBool::new(false),
             throttling: AtomicBool::new(false),
             schedule: background::chore::Schedule::default(),
+            quotas,
         });
         server.background.split_regions_of(&server);
         server

@@ -4,12 +4,13 @@ use evenkeel_common::length;
 use std::sync::Arc;
 
 use evenkeel_protocol::pb;
-use evenkeel_region::region::{Region, RegionLoad};
+use evenkeel_region::region::{Region, RegionCount, RegionLoad};
 
 use crate::RegionServer;
 use crate::background::CompactionState;
 use crate::convert;
 use crate::coprocessor::{BuiltIn, Coprocessors};
+use crate::metrics::jvm;
 
 /// Returns a region's report (`HRegionServer.createRegionLoad`). Sizes are in whole MiB or KiB. A
 /// nonzero size counts as at least 1, so that a small region does not look empty.
@@ -21,11 +22,11 @@ pub fn region_load(region: &Region, compaction: CompactionState) -> pb::RegionLo
         storefiles: Some(length::must_u32(load.store_files)),
         store_ref_count: Some(count_of(load.readers)),
         max_compacted_store_file_ref_count: Some(count_of(load.replaced_readers_max)),
-        read_requests_count: Some(load.reads),
-        write_requests_count: Some(load.writes),
-        filtered_read_requests_count: Some(load.filtered_reads),
-        total_compacting_k_vs: Some(load.compacting_cells),
-        current_compacted_k_vs: Some(load.compacted_cells),
+        read_requests_count: Some(load.counts.get(RegionCount::Reads)),
+        write_requests_count: Some(load.counts.get(RegionCount::Writes)),
+        filtered_read_requests_count: Some(load.counts.get(RegionCount::FilteredReads)),
+        total_compacting_k_vs: Some(load.compaction.cells),
+        current_compacted_k_vs: Some(load.compaction.done),
         complete_sequence_id: Some(load.max_flushed_seq_id),
         store_complete_sequence_id: store_sequence_ids(region),
         last_major_compaction_ts: Some(u64::try_from(load.major_compaction_ms).unwrap_or(0)),
@@ -35,8 +36,14 @@ pub fn region_load(region: &Region, compaction: CompactionState) -> pb::RegionLo
     }
 }
 
-/// Adds the sizes of a region. All blocks count as local, and none as on an SSD.
+/// Returns the size of a region's store files in MiB, as its report has it.
+pub fn store_files_mib(region: &Region) -> u32 {
+    mib(region.load().store_file_bytes)
+}
+
+/// Returns the sizes of a region, and the locality of its store files.
 fn sizes(load: &RegionLoad) -> pb::RegionLoad {
+    let blocks = &load.blocks_weight;
     pb::RegionLoad {
         store_uncompressed_size_mb: Some(mib(load.uncompressed_bytes)),
         storefile_size_mb: Some(mib(load.store_file_bytes)),
@@ -46,11 +53,11 @@ fn sizes(load: &RegionLoad) -> pb::RegionLoad {
         total_static_index_size_kb: Some(kib(load.index_bytes)),
         total_static_bloom_size_kb: Some(kib(load.bloom_bytes)),
         region_size_mb: Some(mib(load.hfile_bytes)),
-        data_locality: Some(1.0),
-        data_locality_for_ssd: Some(0.0),
-        blocks_local_weight: Some(load.store_file_bytes),
-        blocks_local_with_ssd_weight: Some(0),
-        blocks_total_weight: Some(load.store_file_bytes),
+        data_locality: Some(blocks.locality()),
+        data_locality_for_ssd: Some(blocks.locality_for_ssd()),
+        blocks_local_weight: Some(blocks.local),
+        blocks_local_with_ssd_weight: Some(blocks.local_with_ssd),
+        blocks_total_weight: Some(blocks.total),
         ..pb::RegionLoad::default()
     }
 }
@@ -98,8 +105,8 @@ impl RegionServer {
         pb::ServerLoad {
             number_of_requests: Some(requests),
             total_number_of_requests: Some(self.counters.total()),
-            used_heap_mb: Some(mib(regions.iter().map(|region| region.memstore_bytes()).sum())),
-            max_heap_mb: Some(mib(self.config.global_memstore_bytes)),
+            used_heap_mb: Some(mib(jvm::resident_bytes())),
+            max_heap_mb: Some(mib(self.config.memory_bytes_max)),
             region_loads: regions.iter().map(report).collect(),
             coprocessors: coprocessors(&self.config.coprocessors, &regions),
             report_start_time: Some(start_ms as u64),

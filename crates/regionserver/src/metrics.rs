@@ -4,6 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`block_cache`] | blockCache*, l1Cache* and l2Cache* of sub=Server |
+//! | [`file_system`] | reads of HDFS, of sub=Server |
 //! | [`ipc`] | sub=IPC |
 //! | [`jvm`] | JvmMetrics: memory and threads of the process |
 //! | [`ledger`] | sub=Ledger: the causes of the waits of slow requests |
@@ -15,6 +16,7 @@
 //! | [`stores`] | sizes of all regions together, and flushes and compactions, of sub=Server |
 //! | [`table_requests`] | sub=TableRequests, of each table |
 //! | [`tables`] | sub=Tables |
+//! | `throttles` | sub=ThrottleExceptions |
 //! | [`users`] | sub=Users |
 //!
 //! Each function reads counters that other code maintains, and appends to a record or creates one.
@@ -23,6 +25,7 @@
 //! [`IoMetrics::record`](evenkeel_hfile::io_metrics::IoMetrics::record).
 
 pub mod block_cache;
+pub mod file_system;
 pub mod ipc;
 pub mod jvm;
 pub mod ledger;
@@ -34,6 +37,7 @@ pub mod source;
 pub mod stores;
 pub mod table_requests;
 pub mod tables;
+mod throttles;
 pub mod users;
 
 #[cfg(test)]
@@ -60,7 +64,8 @@ pub struct RegionReport {
 
 /// Reads the state of regions, sorted by encoded name.
 pub fn reports(mut regions: Vec<Arc<Region>>, background: &Background) -> Vec<RegionReport> {
-    regions.sort_unstable_by(|a, b| a.info().encoded_name().cmp(b.info().encoded_name()));
+    // A comparison of cached names touches neither region.
+    regions.sort_by_cached_key(|region| region.info().encoded_name().to_owned());
     let report = |region: Arc<Region>| RegionReport {
         load: region.load(),
         compactions: background.compactions_of(region.info().encoded_name()) as u64,

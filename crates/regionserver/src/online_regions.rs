@@ -72,7 +72,7 @@ impl OnlineRegions {
         self.map.load().values().cloned().collect()
     }
 
-    /// Returns a table's regions, ordered by start key.
+    /// Returns a table's regions, ordered by start key, with their secondary replicas.
     pub fn of_table(&self, table: &TableName) -> Vec<Arc<Region>> {
         let map = self.map.load();
         let mut regions: Vec<_> =
@@ -81,9 +81,17 @@ impl OnlineRegions {
         regions
     }
 
-    /// Returns the number of a table's regions.
+    /// As [`OnlineRegions::of_table`], without secondary replicas.
+    pub fn primaries_of_table(&self, table: &TableName) -> Vec<Arc<Region>> {
+        let mut regions = self.of_table(table);
+        regions.retain(|region| !region.is_secondary());
+        regions
+    }
+
+    /// Returns the number of a table's regions, without secondary replicas.
     pub fn count_of(&self, table: &TableName) -> usize {
-        self.map.load().values().filter(|region| region.info().table() == table).count()
+        let is_counted = |region: &&Arc<Region>| region.info().table() == table && region.info().is_primary();
+        self.map.load().values().filter(is_counted).count()
     }
 
     /// Returns the number of regions.

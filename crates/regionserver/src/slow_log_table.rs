@@ -79,7 +79,7 @@ pub fn descriptor() -> Result<TableDescriptor> {
 pub fn write(server: &Arc<RegionServer>, now_ms: i64) -> Result<usize> {
     let mut written = 0;
     loop {
-        let regions = server.regions().of_table(&name()?);
+        let regions = server.regions().primaries_of_table(&name()?);
         // Calls stay queued until the table is open.
         let mut rows = if regions.is_empty() { Vec::new() } else { take_rows(server, now_ms) };
         if rows.is_empty() {

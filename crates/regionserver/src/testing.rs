@@ -11,7 +11,7 @@ use evenkeel_common::clock::ManualClock;
 use evenkeel_common::{
     Budget, ColumnFamilyDescriptor, HBaseError, KeyValue, RegionInfo, Result, ServerName, TableDescriptor,
 };
-use evenkeel_fs::{FileSystem, MemoryFileSystem};
+use evenkeel_fs::{FileSystem, LocalHost, MemoryFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::operations::{Mutation, MutationKind};
@@ -27,6 +27,7 @@ use prost::Message;
 use crate::background::BackgroundConfig;
 use crate::convert;
 use crate::master_connection::{ClusterView, HOSTNAME_SEEN_BY_MASTER};
+use crate::quotas::QuotaUser;
 use crate::requests::caller::{Caller, Reply};
 use crate::requests::pending_reply::PendingReply;
 use crate::{Background, MasterConnection, RegionServer, RegionServerConfig, RegionServerParts, ServerHooks};
@@ -237,6 +238,7 @@ fn env(
     let stores = StoreEnv {
         compaction_throughput: std::sync::Arc::default(),
         metrics: Arc::default(),
+        host: LocalHost::default(),
         open_files: Arc::default(),
         fs,
         root: PathBuf::from("/hbase"),
@@ -272,6 +274,7 @@ pub fn caller() -> Caller {
         received_at: Instant::now(),
         deadline: None,
         user: None,
+        quota_user: QuotaUser::NONE,
     }
 }
 

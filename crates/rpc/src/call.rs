@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use evenkeel_common::{Budget, CallerConnection, CallerState, Charge, ErrorKind, HBaseError, Result};
+use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_protocol::{BoundedError, DecodeBudget, pb};
 use prost::Message;
 
@@ -20,6 +21,8 @@ pub const COMPACT_BYTES_MAX: usize = 16 * 1024;
 /// steps of [`DECODED_BYTES_STEP`].
 const DECODED_BYTES_FREE: u64 = 64 * 1024;
 const DECODED_BYTES_STEP: u64 = 256 * 1024;
+/// Decoding a request, or encoding a cell block, of at least this size is timed.
+pub(crate) const LARGE_BYTES_MIN: usize = 16 << 10;
 
 /// The client's ConnectionHeader. One per connection, shared by its calls.
 #[derive(Debug)]
@@ -152,7 +155,9 @@ impl Call {
     ) -> Result<M> {
         let mut more = || self.charge_decoded().then_some(DECODED_BYTES_STEP);
         let mut budget = DecodeBudget::new(DECODED_BYTES_FREE, &mut more);
-        decode(self.param.clone(), &mut budget).map_err(|error| match error {
+        let (is_large, param) = (self.param.len() >= LARGE_BYTES_MIN, self.param.clone());
+        let decoded = waits::time_if(is_large, Cause::Decode, || decode(param, &mut budget));
+        decoded.map_err(|error| match error {
             BoundedError::Malformed(error) => {
                 let method = self.method;
                 HBaseError::do_not_retry(format!("the parameter of {method} cannot be read: {error}"))

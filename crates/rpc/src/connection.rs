@@ -23,19 +23,21 @@ pub(crate) mod input_budget;
 mod serve;
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 pub use batch::CallBatch;
-use evenkeel_common::{Budget, clock};
+use evenkeel_common::Budget;
+use evenkeel_common::clock::{self, Ticks};
 pub use input_budget::{InputBudget, ReceiveDeadline};
 use parking_lot::Mutex;
 pub(crate) use serve::run;
 
 use crate::call::ConnectionInfo;
-use crate::connection_report::{ConnectionReport, user_text};
+use crate::connection_report::{CALLS_OF_A_CONNECTION, ConnectionReport, RunningCall, user_text};
 use crate::connection_thread::ConnectionThread;
 use crate::gather_buffer::GatherBuffer;
 use crate::metrics::RpcMetrics;
@@ -52,8 +54,21 @@ pub(crate) struct DetachedReplies {
     metrics: Arc<RpcMetrics>,
 }
 
+/// A connection without detached calls keeps the memory for this number of them.
+const DETACHED_KEPT: usize = 64;
+
+/// A call that another thread answers.
+#[derive(Clone, Copy)]
+pub(crate) struct DetachedCall {
+    pub call_id: u32,
+    pub method: &'static str,
+    pub frame_bytes: usize,
+    pub received_at: Ticks,
+}
+
 /// The reply of a detached call.
 pub(crate) struct DetachedReply {
+    call_id: u32,
     bytes: GatherBuffer,
     /// Size of the request.
     frame_bytes: usize,
@@ -89,10 +104,10 @@ impl DetachedReplies {
 
     /// Passes the reply of one call (empty if it needs none), already charged to the budget, to
     /// the connection and wakes it.
-    pub fn push(&self, bytes: GatherBuffer, frame_bytes: usize, method: &'static str) {
+    pub fn push(&self, bytes: GatherBuffer, (call_id, frame_bytes, method): (u32, usize, &'static str)) {
         let waker = {
             let mut state = self.state.lock();
-            state.replies.push(DetachedReply { bytes, frame_bytes, method });
+            state.replies.push(DetachedReply { call_id, bytes, frame_bytes, method });
             state.waker.take()
         };
         if let Some(waker) = waker {
@@ -167,8 +182,8 @@ pub(crate) struct ConnectionShared {
     header_bytes: Cell<usize>,
     /// Calls that have started and not ended.
     calls: Cell<usize>,
-    /// How many of them are detached.
-    detached: Cell<usize>,
+    /// Those of them that are detached, in the order in which they were.
+    detached: RefCell<VecDeque<DetachedCall>>,
     /// Request bytes of the calls.
     call_bytes: Cell<usize>,
     /// Wakes the connection's task.
@@ -197,7 +212,7 @@ impl ConnectionShared {
             has_buffer: Cell::new(true),
             header_bytes: Cell::new(0),
             calls: Cell::new(0),
-            detached: Cell::new(0),
+            detached: RefCell::default(),
             call_bytes: Cell::new(0),
             waker: RefCell::new(None),
             running: Cell::new(false),
@@ -222,10 +237,26 @@ impl ConnectionShared {
         self.call_bytes.set(self.call_bytes.get() + frame_bytes);
     }
 
-    pub fn call_detached(&self) {
-        self.detached.set(self.detached.get() + 1);
+    pub fn call_detached(&self, call: DetachedCall) {
+        self.detached.borrow_mut().push_back(call);
         // The task must poll the detached replies once to register its waker.
         self.wake();
+    }
+
+    fn has_detached(&self) -> bool {
+        !self.detached.borrow().is_empty()
+    }
+
+    /// Removes a call whose reply has come. Replies come about in the order of their calls, so it
+    /// is found near the front.
+    fn detached_answered(&self, call_id: u32) {
+        let mut detached = self.detached.borrow_mut();
+        if let Some(at) = detached.iter().position(|call| call.call_id == call_id) {
+            detached.remove(at);
+        }
+        if detached.is_empty() && detached.capacity() > DETACHED_KEPT {
+            *detached = VecDeque::new();
+        }
     }
 
     /// Releases the call's budgets, and wakes the connection, which may be waiting for that.
@@ -354,6 +385,23 @@ impl ConnectionShared {
             calls: self.calls.get(),
             call_bytes: self.call_bytes.get(),
             unsent_bytes: self.unsent_bytes(),
+        }
+    }
+
+    /// Appends the detached calls for operators, up to `calls_max` in all.
+    pub fn list_running(&self, to: &mut Vec<RunningCall>, calls_max: usize) {
+        let calls_max = CALLS_OF_A_CONNECTION.min(calls_max.saturating_sub(to.len()));
+        for call in self.detached.borrow().iter().take(calls_max) {
+            let received_at = call.received_at.instant();
+            to.push(RunningCall {
+                peer: self.info.peer,
+                user: user_text(self.info.user.as_deref()),
+                service: self.info.service,
+                method: call.method,
+                request_bytes: call.frame_bytes,
+                received_at,
+                ran_for: clock::since(received_at),
+            });
         }
     }
 

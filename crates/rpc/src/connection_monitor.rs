@@ -90,9 +90,11 @@ impl ConnectionThread {
         connections.values().filter_map(Weak::upgrade).for_each(|connection| look(&connection));
     }
 
-    /// Lists the connections if reports are requested; otherwise clears the list.
+    /// Lists the detached calls, and the connections if reports are requested.
     fn report_connections(&self, now: Instant) {
-        let mut reports = Vec::new();
+        let (mut reports, mut running) = (Vec::new(), Vec::new());
+        self.each_connection(|connection| connection.list_running(&mut running, REPORTED_MAX));
+        *self.counters.running.lock() = running;
         if self.reports().are_wanted(now) {
             self.each_connection(|connection| {
                 if reports.len() < REPORTED_MAX {

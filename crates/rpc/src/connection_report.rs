@@ -1,9 +1,12 @@
-//! [`ConnectionReport`]: a connection as operators see it.
+//! [`ConnectionReport`] and [`RunningCall`]: a connection and a call as operators see them.
 //!
 //! A connection belongs to its thread, and other threads have no access to it. So the monitor of
 //! each thread lists its connections for [`REPORT_FOR`] after a request for reports
 //! ([`Reports::request`]). The list is at most one interval of the monitor old. Without requests no
 //! lists are made.
+//!
+//! The calls that run on other threads than their connection's are listed at every check of the
+//! monitor, so that a first request shows them. The others end within microseconds.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,6 +16,8 @@ use parking_lot::Mutex;
 
 /// Limit of listed connections per thread.
 pub const REPORTED_MAX: usize = 512;
+/// Limit of listed calls per connection, so that one connection does not hide the calls of others.
+pub const CALLS_OF_A_CONNECTION: usize = 16;
 /// How long lists are made after a request.
 const REPORT_FOR: Duration = Duration::from_secs(10);
 /// Limit of a listed user name, in bytes.
@@ -37,6 +42,26 @@ pub struct ConnectionReport {
     pub call_bytes: usize,
     /// Reply bytes that the client has not taken.
     pub unsent_bytes: usize,
+}
+
+/// A call that has left its connection's thread: it waits for a handler, for a disk, for a lock or
+/// for the log, or a handler runs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningCall {
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The client's user; empty if it did not name one.
+    pub user: String,
+    /// The service of the call.
+    pub service: &'static str,
+    /// The method.
+    pub method: &'static str,
+    /// Size of the request in bytes.
+    pub request_bytes: usize,
+    /// When the request had arrived.
+    pub received_at: Instant,
+    /// From then until the call was listed.
+    pub ran_for: Duration,
 }
 
 /// Whether reports were requested recently.

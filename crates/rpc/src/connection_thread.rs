@@ -17,7 +17,7 @@ use crate::budget::ThreadBudget;
 use crate::config::RpcServerConfig;
 use crate::connection::{ConnectionShared, InputBudget};
 use crate::connection_monitor::PendingHandshake;
-use crate::connection_report::{ConnectionReport, Reports};
+use crate::connection_report::{ConnectionReport, Reports, RunningCall};
 use crate::metrics::RpcMetrics;
 use crate::service::{BatchRunner, ServiceEntry, Services};
 
@@ -70,6 +70,8 @@ pub(crate) struct Counters {
     pub writes: AtomicU64,
     /// The thread's connections at the last report.
     pub reports: Mutex<Vec<ConnectionReport>>,
+    /// The thread's detached calls at the last check of the monitor.
+    pub running: Mutex<Vec<RunningCall>>,
 }
 
 /// Adds to a counter that only this thread writes, so no locked instruction is needed.

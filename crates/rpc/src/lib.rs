@@ -68,7 +68,7 @@ pub use call::{COMPACT_BYTES_MAX, Call, ConnectionInfo, ConnectionLease};
 pub use cell_block::{CellBlockCodec, CellBlockReader, CellBlockWriter, CellCodec};
 pub use config::{ClusterId, IdleConfig, RpcServerConfig};
 pub use connection::{CallBatch, InputBudget, ReceiveDeadline};
-pub use connection_report::ConnectionReport;
+pub use connection_report::{ConnectionReport, RunningCall};
 pub use exception::exception_response;
 pub use executor::{CallClass, Executor, ExecutorConfig};
 pub use metrics::{CallTimes, CallValue, RpcMetrics};

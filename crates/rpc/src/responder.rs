@@ -20,9 +20,9 @@ use evenkeel_metrics::trace::TraceContext;
 use evenkeel_metrics::waits::{self, Cause, Waits};
 use prost::Message;
 
-use crate::call::ConnectionInfo;
+use crate::call::{ConnectionInfo, LARGE_BYTES_MIN};
 use crate::cell_block::CellBlockWriter;
-use crate::connection::{ConnectionShared, DetachedReplies};
+use crate::connection::{ConnectionShared, DetachedCall, DetachedReplies};
 use crate::gather_buffer::GatherBuffer;
 use crate::metrics::{CallTimes, RepliedCall, RpcMetrics};
 use crate::reply::{over_budget, write_exception, write_result};
@@ -94,8 +94,12 @@ fn encode_result<M: Message>(
     cells: Option<CellBlockWriter>,
     bytes_max: u64,
 ) -> Option<ErrorKind> {
-    let block = cells.map(CellBlockWriter::finish).transpose();
-    match block.and_then(|block| write_result(out, call_id, message, block, bytes_max)) {
+    let is_large = cells.as_ref().is_some_and(|cells| cells.bytes() >= LARGE_BYTES_MIN);
+    let written = waits::time_if(is_large, Cause::Encode, || {
+        let block = cells.map(CellBlockWriter::finish).transpose()?;
+        write_result(out, call_id, message, block, bytes_max)
+    });
+    match written {
         Ok(()) => None,
         Err(error) => encode_error(out, call_id, &error),
     }
@@ -116,6 +120,11 @@ struct CallHead {
 }
 
 impl CallHead {
+    /// What [`DetachedReplies::push`] needs.
+    fn pushed(&self) -> (u32, usize, &'static str) {
+        (self.call_id, self.frame_bytes, self.method)
+    }
+
     /// Counts the call, whose reply is ready, and reports it if it is traced. Inlined, so that
     /// every call pays only for reading the clock and for [`RpcMetrics::record`].
     #[inline(always)]
@@ -197,7 +206,8 @@ impl Responder {
     /// Makes the responder independent of this thread.
     pub fn detach(mut self) -> DetachedResponder {
         self.open = false;
-        self.connection.call_detached();
+        let CallHead { call_id, method, frame_bytes, received_at } = self.head;
+        self.connection.call_detached(DetachedCall { call_id, method, frame_bytes, received_at });
         let thread = self.connection.thread();
         let begun_at = thread.call_began_at();
         thread.next_call_begins(clock::ticks());
@@ -207,7 +217,7 @@ impl Responder {
             head: self.head,
             trace: self.trace.take(),
             begun_at,
-            waits: waits::take(),
+            waits: waits::take().map(Box::new),
             open: true,
         }
     }
@@ -286,7 +296,7 @@ pub struct DetachedResponder {
     /// When a thread began to run the call.
     begun_at: Ticks,
     /// The waits of the call on the threads that it has left, if any.
-    waits: Option<Waits>,
+    waits: Option<Box<Waits>>,
     open: bool,
 }
 
@@ -301,13 +311,13 @@ impl DetachedResponder {
 
     /// Records a wait of the call while no thread ran it.
     pub fn note_wait(&mut self, cause: Cause, time: Duration) {
-        self.waits.get_or_insert(Waits::NONE).note(cause, time);
+        self.waits.get_or_insert_default().note(cause, time);
     }
 
     /// Collects the call's waits on this thread before another thread continues it.
     pub fn leave_thread(&mut self) {
         if let Some(noted) = waits::take() {
-            self.waits.get_or_insert(Waits::NONE).add(&noted);
+            self.waits.get_or_insert_default().add(&noted);
         }
     }
 
@@ -331,11 +341,11 @@ impl DetachedResponder {
         self.leave_thread();
         let times = self.head.answered(
             (self.detached_replies.metrics(), &self.info),
-            (self.begun_at, self.waits.as_ref(), self.trace.take()),
+            (self.begun_at, self.waits.as_deref(), self.trace.take()),
             (reply.len(), error),
             detail,
         );
-        self.detached_replies.push(reply, self.head.frame_bytes, self.head.method);
+        self.detached_replies.push(reply, self.head.pushed());
         times
     }
 }
@@ -369,7 +379,7 @@ impl Respond for DetachedResponder {
 
     fn silently_dropped(mut self) {
         self.open = false;
-        self.detached_replies.push(GatherBuffer::new(), self.head.frame_bytes, self.head.method);
+        self.detached_replies.push(GatherBuffer::new(), self.head.pushed());
     }
 }
 

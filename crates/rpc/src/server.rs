@@ -22,7 +22,7 @@ use tokio::task::LocalSet;
 
 use crate::config::RpcServerConfig;
 use crate::connection;
-use crate::connection_report::ConnectionReport;
+use crate::connection_report::{ConnectionReport, RunningCall};
 use crate::connection_thread::{ConnectionThread, Counters, RateLimitedLog, Shared};
 use crate::metrics::RpcMetrics;
 use crate::service::{Service, Services};
@@ -217,6 +217,15 @@ impl RpcMonitor {
     pub fn connections(&self) -> Vec<ConnectionReport> {
         self.shared.reports.request();
         self.counters.iter().flat_map(|counters| counters.reports.lock().clone()).collect()
+    }
+
+    /// Returns the calls that run on other threads than their connections', the oldest first, as
+    /// they were a moment ago: a limited number for each connection thread.
+    pub fn running_calls(&self) -> Vec<RunningCall> {
+        let mut all: Vec<RunningCall> =
+            self.counters.iter().flat_map(|counters| counters.running.lock().clone()).collect();
+        all.sort_by_key(|call| call.received_at);
+        all
     }
 
     /// The current counters.

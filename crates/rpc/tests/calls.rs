@@ -302,3 +302,22 @@ fn stopping_does_not_wait_beyond_the_grace() {
     server.handle.shutdown(Duration::from_millis(200));
     assert!(start.elapsed() < Duration::from_secs(5));
 }
+
+#[test]
+fn calls_that_run_on_other_threads_are_listed() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.send(&request(1, "Hold", &message("held", b"")));
+    client.send(&request(2, "Hold", &message("held too", b"")));
+    let monitor = server.handle.monitor();
+    eventually("both calls are listed", || monitor.running_calls().len() == 2);
+    let calls = monitor.running_calls();
+    assert!(calls[0].received_at <= calls[1].received_at, "the oldest is the first: {calls:?}");
+    for call in &calls {
+        assert_eq!((call.method, call.service, call.user.as_str()), ("Hold", "ClientService", "tester"));
+        assert!(call.request_bytes > 0 && call.peer.ip().is_loopback(), "{call:?}");
+    }
+    client.send(&request(3, "Release", &message("", b"")));
+    (0..3).for_each(|_| drop(client.response()));
+    eventually("no call is listed", || monitor.running_calls().is_empty());
+}

@@ -6,8 +6,10 @@
 //! | ddl | [`ddl`], [`alter`]; [`schema`] builds descriptors, [`describe`] prints them |
 //! | namespace | [`namespace`] |
 //! | dml | [`write`], [`read`]; [`column`] reads columns and their formatters |
+//! | quotas | [`quotas`] |
 //! | tools | [`tools`], [`slow_log`], [`switches`], [`regions`] |
 //! | snapshots | [`snapshots`] |
+//! | storefiletracker | [`store_file_tracker`] |
 //! | refused commands | [`unsupported`] |
 //!
 //! A command is an entry of its module's table: its name, its number of arguments, its function and
@@ -15,17 +17,21 @@
 
 pub mod alter;
 pub mod column;
+#[cfg(test)]
+mod compatibility;
 pub mod ddl;
 pub mod describe;
 pub mod general;
 pub mod help;
 pub mod namespace;
+pub mod quotas;
 pub mod read;
 pub mod regions;
 pub mod schema;
 pub mod slow_log;
 pub mod snapshots;
 pub mod status;
+pub mod store_file_tracker;
 pub mod switches;
 pub mod tools;
 pub mod unsupported;
@@ -107,7 +113,9 @@ pub const GROUPS: &[Group] = &[
         comment: Some("These change how a cluster runs. Know what you do."),
     },
     Group { name: "snapshots", commands: &[snapshots::COMMANDS], comment: None },
+    Group { name: "storefiletracker", commands: &[store_file_tracker::COMMANDS], comment: None },
     Group { name: "configuration", commands: &[tools::CONFIGURATION], comment: None },
+    Group { name: "quotas", commands: &[quotas::COMMANDS], comment: None },
 ];
 
 impl Group {

@@ -101,6 +101,12 @@ impl Output {
     pub fn footer(&mut self, rows: usize) -> Result<(), Flow> {
         self.line(format!("{rows} row(s)"))
     }
+
+    /// As [`Self::footer`], and says if rows are of a secondary replica, which may lag behind.
+    pub fn footer_of_read(&mut self, rows: usize, is_stale: bool) -> Result<(), Flow> {
+        self.footer(rows)?;
+        if is_stale { self.line(" (possible stale results) ") } else { Ok(()) }
+    }
 }
 
 fn closed(error: std::io::Error) -> Flow {

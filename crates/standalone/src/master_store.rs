@@ -13,6 +13,9 @@
 //! - `proc`: procedures of a stock master, removed: they refer to regions as they were
 //! - `state`: switches of a stock master, unchanged
 //!
+//! `<root>/MasterProcWALs` has the procedures of masters before HBase 2.3, which a later stock
+//! master imports. It is removed for the same reason as `proc`, once hbase:meta is open.
+//!
 //! The region is open only for this update. Its separate WAL is deleted before the next step.
 
 use std::path::Path;
@@ -35,6 +38,8 @@ use evenkeel_master::meta::{INFO, MetaChange, MetaTable};
 use evenkeel_master::recovery::{self, SplitLimits};
 
 const DIR: &str = "MasterData";
+/// `WALProcedureStore.MASTER_PROCEDURE_LOGDIR`.
+const OLD_PROCEDURES_DIR: &str = "MasterProcWALs";
 /// The id of the region of `master:store` (`MasterRegion.REGION_ID`).
 const REGION_ID: i64 = 1;
 /// A directory that marks the region as initialized (`MasterRegion.INITIALIZED_FLAG`).
@@ -78,6 +83,20 @@ pub fn record_meta_location(env: &RegionEnv, limits: SplitLimits) -> Result<()> 
     region.close(false)?;
     wal.close()?;
     drop_wals(&**fs, &root)
+}
+
+/// Removes the procedures of a master before HBase 2.3. Call it once hbase:meta is open: the server
+/// has taken the directory over then.
+///
+/// # Errors
+/// `IOException` from the file system.
+pub fn remove_old_procedures(fs: &dyn FileSystem, root: &Path) -> Result<()> {
+    let dir = root.join(OLD_PROCEDURES_DIR);
+    if fs.exists(&dir)? {
+        tracing::info!(path = %dir.display(), "procedures of an older stock master are removed");
+        fs.delete(&dir)?;
+    }
+    Ok(())
 }
 
 /// Moves WALs that were being replayed back to the other WALs.

@@ -38,9 +38,7 @@ use evenkeel_master::metrics::MasterSource;
 use evenkeel_master::namespaces::NamespaceTable;
 use evenkeel_master::recovery::SplitLimits;
 use evenkeel_master::service::MasterService;
-use evenkeel_master::{
-    Master, MasterParts, Table, descriptors, reconcile, recovery, regions, to_mirror_state,
-};
+use evenkeel_master::{Master, MasterParts, Table, reconcile, recovery, regions, to_mirror_state};
 use evenkeel_metrics::{Record, Registry};
 use evenkeel_process::info::{InfoParts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
@@ -74,8 +72,12 @@ pub(crate) fn start(
     let process = Process::new(fs, conf, stop)?;
     security::reject_open_master(&process.conf, process.settings.bind_address)?;
     ignored_settings::warn(&process.conf);
-    let runtime_settings =
-        RuntimeSettings::new(&process.conf, settings, Arc::clone(&log_levels), &process.settings.region);
+    let runtime_settings = RuntimeSettings::new(
+        &process.current_conf,
+        settings,
+        Arc::clone(&log_levels),
+        &process.settings.region,
+    );
     let (lock, cluster_id) = claim_directory(&process)?;
     let (ports, info_ports) = Ports::take(&process.settings, &process.conf, &cluster_id)?;
     let pages_of_start = info_parts(&process, &log_levels, &ports.shared.rpc_metrics);
@@ -134,6 +136,7 @@ pub(crate) fn start(
 fn finish_start(process: &Process, storage: &Storage, master: &Arc<Master>) -> Result<()> {
     master.start_background_recovery()?;
     master.ensure_slow_log_table()?;
+    master.ensure_quota_table()?;
     let of_master = Arc::downgrade(master);
     let unfinished = move || of_master.upgrade().map(|master| master.pending_problems()).unwrap_or_default();
     process.readiness.set_serving(&storage.wals, unfinished);
@@ -167,11 +170,16 @@ struct Recovery {
     name: ServerName,
 }
 
+/// Limits of splits of logs at start, while MemStores are empty.
+fn split_limits(settings: &Settings) -> SplitLimits {
+    SplitLimits::new(settings.splitter_threads, settings.split_buffer_bytes, settings.memory.memstore)
+}
+
 /// Step 3.
 fn recover_wals(process: &Process) -> Result<Recovery> {
     let (settings, clock) = (&process.settings, &process.clock);
     let nonces = process.nonces();
-    let limits = SplitLimits::new(settings.splitter_threads, settings.memory.memstore);
+    let limits = split_limits(settings);
     let recovered = recovery::split_wals(&process.fs, &settings.root, &nonces, limits)?;
     let name = ServerName::new(&settings.host, settings.regionserver_port, clock.now_ms());
     Ok(Recovery { nonces, recovered, name })
@@ -185,10 +193,11 @@ struct OpenMeta {
 
 /// Step 5.
 fn open_meta(process: &Process, storage: &Storage) -> Result<OpenMeta> {
-    let limits = SplitLimits::new(process.settings.splitter_threads, process.settings.memory.memstore);
+    let limits = split_limits(&process.settings);
     master_store::record_meta_location(&storage.meta_env, limits)?;
     let region = regions::open_meta(&storage.meta_env)?;
     let table = MetaTable::new(Arc::clone(&region), Arc::clone(&process.clock))?;
+    master_store::remove_old_procedures(&*process.fs, &process.settings.root)?;
     Ok(OpenMeta { region, table })
 }
 
@@ -291,7 +300,7 @@ fn start_master(
     connection: &EmbeddedConnection,
 ) -> Result<Arc<Master>> {
     let Catalog { meta, namespaces, mut tables, .. } = catalog;
-    let meta_table = Table { descriptor: Arc::new(descriptors::meta()?), state: TableState::Enabled };
+    let meta_table = Table { descriptor: Arc::clone(meta.region.table()), state: TableState::Enabled };
     tables.insert(TableName::meta(), meta_table);
     let znodes = make_znodes(process, identity, &tables, &namespaces)?;
     let stop = Arc::clone(&process.stop);
@@ -312,6 +321,7 @@ fn start_master(
     connection.connect(&master);
     regionserver.report_for_duty()?;
     master.discard_unfinished_snapshots()?;
+    master.connect_quotas();
     Ok(master)
 }
 
@@ -359,7 +369,7 @@ fn info_parts(
 ) -> InfoParts {
     InfoParts {
         registry: Registry::new(),
-        conf: (*process.conf).clone(),
+        conf: Arc::clone(&process.current_conf),
         log_levels: Arc::clone(log_levels),
         rpc_metrics: Arc::clone(rpc_metrics),
         hostname: process.settings.host.clone(),

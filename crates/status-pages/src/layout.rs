@@ -377,7 +377,7 @@ mod tests {
             has_page: &has_page,
         };
         let response = frame.page(&html! { (bar(1, 2, "half")) });
-        let text = String::from_utf8(response.body).expect("UTF-8");
+        let text = String::from_utf8(response.body.into_bytes()).expect("UTF-8");
         assert!(text.contains("<h1>&lt;b&gt;</h1>"), "{text}");
         assert!(text.contains("/rs-status") && !text.contains("/master-status"), "{text}");
         for inline in [" style=", " onclick=", "javascript:", "<style"] {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use evenkeel_block_cache::CacheConfig;
 use evenkeel_common::clock::Clock;
-use evenkeel_common::{Configuration, Result, TableDescriptor, TableName};
+use evenkeel_common::{CurrentConfiguration, Result, TableDescriptor, TableName};
 use evenkeel_metrics::Registry;
 use evenkeel_region::region::RegionEnv;
 use evenkeel_regionserver::RegionServer;
@@ -109,7 +109,7 @@ pub struct Sources {
     /// The memory limit of the process, in bytes.
     pub memory_bytes_max: u64,
     /// The settings.
-    pub configuration: Arc<Configuration>,
+    pub configuration: Arc<CurrentConfiguration>,
     /// The settings that have no effect.
     pub ignored: Vec<IgnoredSetting>,
     /// All metrics.

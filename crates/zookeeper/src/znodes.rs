@@ -73,6 +73,9 @@ pub struct ZnodePaths {
     pub replication_peers: String,
     /// Queues of replication.
     pub replication_queues: String,
+    /// The switch of throttles: metadata, then one byte, 0 for off. Throttles are on if it does not
+    /// exist.
+    pub rpc_throttle: String,
 }
 
 impl ZnodePaths {
@@ -101,6 +104,7 @@ impl ZnodePaths {
             namespace: child("namespace", "namespace")?,
             replication_peers: below(&replication, "replication.peers", "peers")?,
             replication_queues: below(&replication, "replication.rs", "rs")?,
+            rpc_throttle: child("quota.rpc.throttle", "rpc-throttle")?,
             parent,
         })
     }
@@ -272,6 +276,15 @@ impl Znodes {
         !name.is_empty() && self.tree.remove(&format!("{}/{name}", self.paths.namespace))
     }
 
+    /// Sets the switch of throttles, as HBase's `Bytes.toBytes(boolean)`.
+    ///
+    /// # Errors
+    /// Returns an error if the path from the settings is invalid.
+    pub fn set_rpc_throttle(&self, on: bool) -> Result<(), InvalidPath> {
+        let value: &[u8] = if on { &[0xff] } else { &[0] };
+        self.tree.set(&self.paths.rpc_throttle, frame_bytes(&self.writer, value)).map(drop)
+    }
+
     fn put(&self, path: &str, message: &impl Message) -> Result<(), InvalidPath> {
         self.tree.set(path, frame(&self.writer, message)).map(drop)
     }
@@ -299,19 +312,29 @@ fn master_message(server: &ServerName, info_port: u32) -> pb::Master {
 /// Frames a message as a znode's data; see the module documentation. A writer's name is truncated
 /// to 1024 bytes.
 pub fn frame(writer: &str, message: &impl Message) -> Bytes {
+    frame_bytes(writer, &with_magic(message))
+}
+
+/// Frames bytes as a znode's data, as [`frame`].
+fn frame_bytes(writer: &str, bytes: &[u8]) -> Bytes {
     let writer = writer.as_bytes();
     let writer = writer.get(..WRITER_BYTES_MAX).unwrap_or(writer);
     // The salt only has to differ between writes; a fresh hasher's keys do.
     let salt = RandomState::new().build_hasher().finish().to_be_bytes();
     let length = length::must_u32(writer.len() + salt.len());
-    let message = with_magic(message);
-    let mut data = Vec::with_capacity(5 + writer.len() + salt.len() + message.len());
+    let mut data = Vec::with_capacity(5 + writer.len() + salt.len() + bytes.len());
     data.push(METADATA_MAGIC);
     data.extend(length.to_be_bytes());
     data.extend(writer);
     data.extend(salt);
-    data.extend(message);
+    data.extend(bytes);
     data.into()
+}
+
+/// Returns what the data of the switch of throttles says: true unless it is 0, also if it cannot be
+/// read.
+pub fn is_rpc_throttle_on(data: &[u8]) -> bool {
+    unframe(data).and_then(<[u8]>::first).is_none_or(|on| *on != 0)
 }
 
 /// Returns the part of a znode's data after the metadata: `PBUF` and the message. `None` if the
@@ -347,6 +370,21 @@ mod tests {
             assert_eq!(unframe(&data[..cut]), None, "{cut}");
         }
         assert_eq!(frame(&"w".repeat(70_000), &pb::ClusterUp::default())[1..5], 1032_u32.to_be_bytes());
+    }
+
+    #[test]
+    fn the_switch_of_throttles_is_framed() {
+        let znodes = znodes();
+        for on in [false, true] {
+            znodes.set_rpc_throttle(on).unwrap();
+            let (data, _) = znodes.tree.get("/hbase/rpc-throttle").unwrap();
+            assert_eq!((data[0], unframe(&data).map(<[u8]>::len)), (METADATA_MAGIC, Some(1)));
+            assert_eq!(is_rpc_throttle_on(&data), on);
+        }
+        // As a stock master writes it: the magic, a length, an id with a salt, and the value.
+        let of_hbase = |value| [b"\xff\0\0\0\x0dmaster:16000\0".as_slice(), &[value]].concat();
+        assert_eq!([0, 0xff].map(|value| is_rpc_throttle_on(&of_hbase(value))), [false, true]);
+        assert!(is_rpc_throttle_on(b"") && is_rpc_throttle_on(b"\xff"));
     }
 
     #[test]

@@ -45,6 +45,14 @@ impl CompactionState {
     }
 }
 
+impl MetaRow {
+    /// The states of the region and of its other replicas, in the order of their ids.
+    fn into_states(mut self) -> Vec<RegionState> {
+        let replicas = std::mem::take(&mut self.replicas);
+        std::iter::once(self).chain(replicas).map(RegionState::from).collect()
+    }
+}
+
 impl From<MetaRow> for RegionState {
     fn from(row: MetaRow) -> Self {
         Self { region: row.region, server: row.server, state: row.state.unwrap_or_default() }
@@ -58,6 +66,14 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn regions(&self, table: &TableName) -> Result<Vec<RegionState>> {
         Ok(self.connection.meta_regions(table).await?.into_iter().map(Into::into).collect())
+    }
+
+    /// As [`Admin::regions`], with the secondary replicas of each region behind it.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn regions_and_replicas(&self, table: &TableName) -> Result<Vec<RegionState>> {
+        Ok(self.connection.meta_regions(table).await?.into_iter().flat_map(MetaRow::into_states).collect())
     }
 
     /// The region of a full name or of an encoded one (32 hex digits; `1588230740` for hbase:meta);
@@ -74,7 +90,11 @@ impl Admin {
             return Ok(Some(row.into()));
         }
         let rows = self.connection.all_meta_regions().await?;
-        Ok(rows.into_iter().find(|r| r.region.encoded_name().as_bytes() == name).map(Into::into))
+        let mut states = rows.into_iter().flat_map(MetaRow::into_states);
+        let is_named = |region: &RegionInfo| {
+            region.encoded_name().as_bytes() == name || (!region.is_primary() && region.name()[..] == *name)
+        };
+        Ok(states.find(|state| is_named(&state.region)))
     }
 
     /// Splits a region at a row, or without one in the middle of its largest file.

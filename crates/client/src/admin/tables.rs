@@ -92,6 +92,39 @@ impl Admin {
         self.finish(response.proc_id).await
     }
 
+    /// Changes the store file tracker of a table: `DEFAULT`, `FILE`, or the name of a class.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn modify_table_store_file_tracker(&self, table: &TableName, tracker: &str) -> Result<()> {
+        let (nonce_group, nonce) = self.nonce();
+        let (table_name, dst_sft) = (table.into(), tracker.to_owned());
+        let request = pb::ModifyTableStoreFileTrackerRequest { table_name, dst_sft, nonce_group, nonce };
+        let response: pb::ModifyTableStoreFileTrackerResponse =
+            self.call("ModifyTableStoreFileTracker", &request).await?;
+        self.finish(response.proc_id).await
+    }
+
+    /// Changes the store file tracker of a family, as [`Admin::modify_table_store_file_tracker`].
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn modify_family_store_file_tracker(
+        &self,
+        table: &TableName,
+        family: &[u8],
+        tracker: &str,
+    ) -> Result<()> {
+        let (nonce_group, nonce) = self.nonce();
+        let (table_name, dst_sft) = (table.into(), tracker.to_owned());
+        let family = family.to_vec().into();
+        let request =
+            pb::ModifyColumnStoreFileTrackerRequest { table_name, family, dst_sft, nonce_group, nonce };
+        let response: pb::ModifyColumnStoreFileTrackerResponse =
+            self.call("ModifyColumnStoreFileTracker", &request).await?;
+        self.finish(response.proc_id).await
+    }
+
     /// Adds a family to a table.
     ///
     /// # Errors

@@ -52,6 +52,13 @@ pub fn ticks() -> Ticks {
     Ticks((now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64))
 }
 
+/// Returns how long the calling thread has run on a processor, up to now.
+#[allow(clippy::disallowed_methods, reason = "the one place that reads the clock of a thread")]
+pub fn thread_ran() -> Duration {
+    let ran = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(ran.tv_sec).unwrap_or(0), u32::try_from(ran.tv_nsec).unwrap_or(0))
+}
+
 impl Ticks {
     /// Nanoseconds from `earlier` until this; 0 if it is not earlier.
     #[inline]

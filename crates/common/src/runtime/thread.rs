@@ -31,7 +31,9 @@
 //! | `memory-trim` | `process/memory_trim.rs` | restarted | restarted |
 //! | `write-throttle` | `regionserver/limits/write_throttle.rs` | that reply | the server |
 //! | `chore` | `regionserver/background/chore.rs` | that round | the server |
+//! | `refresh-files` | `regionserver/background/store_file_refresh.rs` | that round | restarted |
 //! | `master-chore` | `master/chore.rs` | that task | the server |
+//! | `normalizer` | `master/normalizer.rs` | that table, until the next run | the server |
 //! | `assignment` | `master/assignment.rs` | that round, tried again | the server |
 //! | `procedure-N` | `master/procedures.rs` | that procedure | the server |
 //! | `zookeeper` | `standalone/endpoint.rs` | that connection | the server |
@@ -39,7 +41,7 @@
 //! | `rpc-conn-N` | same | that call, or that connection | the server |
 //! | `general-N`, `priority-N`, `scan-N` | `rpc/executor.rs` | that call | the server |
 //! | `write-N`, `long-write-N`, `admin-N`, `decode-N` | same | that call | the server |
-//! | `hdfs-heartbeat`, `hdfs-lease` | `hdfs/client.rs` | restarted | restarted |
+//! | `hdfs-heartbeat`, `hdfs-lease`, `hdfs-close` | `hdfs/client.rs` | restarted | restarted |
 //! | `hdfs-connect` | `hdfs/block/output.rs` | that connection | part of its parent's work |
 //! | `read-ahead` | `hfile/scanner/read_ahead.rs` | restarted; readers read | restarted |
 //! | `prefetch` | `region/store/cache.rs` | same | restarted |

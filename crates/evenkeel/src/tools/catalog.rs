@@ -7,17 +7,19 @@
 //!
 //! Memory: all cells of hbase:meta, about 1 KiB per region.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_block_cache::NoCache;
-use evenkeel_common::{CellComparator, CellType, KeyValue, RegionInfo, Result, TableName};
+use evenkeel_common::{CellComparator, CellType, KeyValue, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_hfile::{HFileReader, OpenOptions, StoreFileName};
+use evenkeel_master::descriptors;
 use evenkeel_master::meta::{INFO, TABLE};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
+use evenkeel_region::store_file_tracker::{self, TrackerKind, TrackerSettings};
 use evenkeel_wal::WalReader;
 
 /// A region in hbase:meta.
@@ -65,7 +67,9 @@ pub fn read(fs: &dyn FileSystem, root: &Path) -> Result<Option<Catalog>> {
     if !fs.exists(&dir)? {
         return Ok(None);
     }
-    let mut reading = CatalogReader { fs, cells: Vec::new(), flushed: HashMap::new(), warnings: Vec::new() };
+    let descriptor = dir.parent().map_or(Ok(None), |table_dir| descriptors::read(fs, table_dir))?;
+    let mut reading =
+        CatalogReader { fs, descriptor, cells: Vec::new(), flushed: HashMap::new(), warnings: Vec::new() };
     for family in [INFO, TABLE] {
         reading.store(&dir, family)?;
     }
@@ -94,6 +98,8 @@ fn is_absent(error: &std::io::Error) -> bool {
 
 struct CatalogReader<'a> {
     fs: &'a dyn FileSystem,
+    /// The descriptor of hbase:meta; `None` if the directory has none.
+    descriptor: Option<TableDescriptor>,
     cells: Vec<KeyValue>,
     /// The sequence id up to which a family's edits are in store files.
     flushed: HashMap<Vec<u8>, u64>,
@@ -104,7 +110,11 @@ impl CatalogReader<'_> {
     fn store(&mut self, region: &Path, family: &[u8]) -> Result<()> {
         let dir = region.join(String::from_utf8_lossy(family).as_ref());
         let mut readers = Vec::new();
+        let listed = self.listed_names(&dir, family)?;
         for file in list(self.fs, &dir)? {
+            if listed.as_ref().is_some_and(|listed| !listed.contains(file.name())) {
+                continue;
+            }
             if file.len > 0 && matches!(StoreFileName::parse(file.name()), Some(StoreFileName::HFile { .. }))
             {
                 readers.extend(self.open(&file.path).map(|reader| (file.name().to_owned(), reader)));
@@ -120,6 +130,14 @@ impl CatalogReader<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the names in the list of a family of hbase:meta; `None` if all its files count.
+    fn listed_names(&self, dir: &Path, family: &[u8]) -> Result<Option<BTreeSet<String>>> {
+        let Some(table) = &self.descriptor else { return Ok(None) };
+        let Some(of_family) = table.family(family) else { return Ok(None) };
+        let kind = TrackerKind::of(&TrackerSettings::of(table, of_family))?;
+        store_file_tracker::listed_names(self.fs, dir, kind)
     }
 
     fn open(&mut self, path: &Path) -> Option<Arc<HFileReader>> {

@@ -16,7 +16,7 @@ use clap::Args;
 use evenkeel_block_cache::NoCache;
 use evenkeel_common::clock::SystemClock;
 use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
-use evenkeel_fs::{DirLock, FileSystem};
+use evenkeel_fs::{DirLock, FileSystem, LocalHost};
 use evenkeel_master::descriptors;
 use evenkeel_master::regions::truncate;
 use evenkeel_region::layout;
@@ -67,10 +67,12 @@ pub fn run(args: &CompactArgs) -> Result<ExitCode, ErrorText> {
         .map_err(|error| error.message().to_owned())?;
     drop(lock);
     let (stores, before, after) = (done.stores, done.bytes_before, done.bytes_after);
-    super::exit(writeln!(
-        io::stdout(),
-        "{stores} stores compacted: {before} bytes before, {after} bytes after"
-    ))
+    let written =
+        writeln!(io::stdout(), "{stores} stores compacted: {before} bytes before, {after} bytes after");
+    match done.not_opened.len() {
+        0 => super::exit(written),
+        count => Err(format!("{count} stores cannot be opened:\n{}", done.not_opened.join("\n"))),
+    }
 }
 
 #[derive(Default)]
@@ -78,6 +80,8 @@ struct CompactTotals {
     stores: usize,
     bytes_before: u64,
     bytes_after: u64,
+    /// Stores that were left as they are, with the reason.
+    not_opened: Vec<String>,
 }
 
 fn compact(
@@ -88,6 +92,7 @@ fn compact(
     let env = StoreEnv {
         compaction_throughput: std::sync::Arc::default(),
         metrics: Arc::default(),
+        host: LocalHost::default(),
         open_files: Arc::default(),
         fs,
         root,
@@ -103,7 +108,13 @@ fn compact(
         progress.step(0, &at.name);
         // Opens one store at a time, to limit open files.
         let env = StoreEnv { config: at.config, ..env.clone() };
-        let store = Store::open(&env, at.family, &at.region)?;
+        let store = match Store::open(&env, at.family, &at.region) {
+            Ok(store) => store,
+            Err(error) => {
+                done.not_opened.push(format!("{}: {}", at.name, error.message()));
+                continue;
+            }
+        };
         let before = store.file_bytes();
         if compact_store(&store, args)? {
             done.stores += 1;

@@ -2,9 +2,10 @@
 //!
 //! Differences: `-s` also prints the sizes of cells and blocks; `-b` prints the index down to the
 //! data blocks, not only its root; `-r` takes the directory of a region instead of its name,
-//! because a configuration with the root directory may be missing.
+//! because a configuration with the root directory may be missing, and skips files that the list of
+//! a store with the FILE tracker omits.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,8 +13,11 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use evenkeel_block_cache::{Block, BlockType, NoCache};
-use evenkeel_common::{Binary, CellRef, HBaseError, KeyBuf, KeyValue, TryError, console};
+use evenkeel_common::{Binary, CellRef, HBaseError, KeyBuf, KeyValue, TableDescriptor, TryError, console};
+use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_hfile::{BloomSummary, HFileReader, IndexEntry, OpenOptions, ScanOptions, StoreFileName, keys};
+use evenkeel_master::descriptors;
+use evenkeel_region::store_file_tracker::{self, TrackerKind, TrackerSettings};
 
 use super::stats::Distribution;
 use super::storage::StorageArgs;
@@ -100,18 +104,38 @@ pub fn run(args: &HFileArgs) -> Result<ExitCode, ErrorText> {
     exit(printer.finish())
 }
 
-/// The store files of a region, named as its directory is.
+/// The store files of a region, named as its directory is; without files that a list omits.
 fn files_of_region(storage: &StorageArgs, dir: &Path) -> Result<Vec<PathBuf>, ErrorText> {
     let (fs, region) = storage.locate(dir)?;
     let list = |dir: &Path| fs.list(dir).map_err(|e| e.to_string());
+    let table = region.parent().map(|dir| descriptors::read(&*fs, dir)).transpose();
+    let table = table.map_err(|error| error.message().to_owned())?.flatten();
     let mut files = Vec::new();
     for family in list(&region)?.into_iter().filter(|entry| entry.is_dir && !entry.name().starts_with('.')) {
         let names = list(&family.path)?.into_iter();
         let is_hfile = |name: &str| matches!(StoreFileName::parse(name), Some(StoreFileName::HFile { .. }));
-        let hfiles = names.filter(|file| !file.is_dir && is_hfile(file.name()));
+        let listed = listed_names(&*fs, &family, table.as_ref())?;
+        let is_of_store = |name: &str| listed.as_ref().is_none_or(|listed| listed.contains(name));
+        let hfiles = names.filter(|file| !file.is_dir && is_hfile(file.name()) && is_of_store(file.name()));
         files.extend(hfiles.map(|file| dir.join(family.name()).join(file.name())));
     }
     Ok(files)
+}
+
+/// The names in a family's list of store files; `None` if it has none, or if the table is unknown.
+fn listed_names(
+    fs: &dyn FileSystem,
+    family: &FileStatus,
+    table: Option<&TableDescriptor>,
+) -> Result<Option<BTreeSet<String>>, ErrorText> {
+    let Some((table, of_family)) =
+        table.and_then(|table| Some((table, table.family(family.name().as_bytes())?)))
+    else {
+        return Ok(None);
+    };
+    let kind = TrackerKind::of(&TrackerSettings::of(table, of_family));
+    kind.and_then(|kind| store_file_tracker::listed_names(fs, &family.path, kind))
+        .map_err(|error| error.message().to_owned())
 }
 
 /// The reason why printing stops.

@@ -6,7 +6,9 @@
 //!   fault;
 //! * every table: its descriptor, and that its regions cover every row once, by their `.regioninfo`
 //!   files and by hbase:meta: see [`tables`];
-//! * every reference and link: that its target exists.
+//! * every reference and link: that its target exists;
+//! * every list of store files (the FILE tracker): that it can be read, and that its files exist.
+//!   Files that a list omits are notes, and are not read.
 //!
 //! It writes nothing and takes no lock. A running server creates and removes files: the tool skips
 //! files that vanish after the listing, and changes in progress may look like faults.
@@ -219,5 +221,71 @@ impl<'o> Report<'o> {
     fn note(&mut self, what: impl Display) {
         self.notes += 1;
         self.say(&format_args!("note: {what}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use evenkeel_common::{ColumnFamilyDescriptor, KeyValue, TableDescriptor};
+    use evenkeel_fs::MemoryFileSystem;
+    use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta};
+    use evenkeel_master::descriptors;
+    use evenkeel_region::layout;
+    use evenkeel_region::region::write_region_info;
+    use evenkeel_region::store_file_tracker::list_file::encode;
+    use evenkeel_region::store_file_tracker::{LIST_DIR, ListedFile, TRACKER_IMPL};
+
+    use super::*;
+
+    const ROOT: &str = "/hbase";
+
+    /// A table with the FILE tracker, whose only store has this file; and the store's directory.
+    fn store_with_file(name: &str) -> (MemoryFileSystem, PathBuf) {
+        let (fs, root) = (MemoryFileSystem::new(), Path::new(ROOT));
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        let table = TableDescriptor::new("t".parse().expect("legal")).with_family(family);
+        let table = table.with(TRACKER_IMPL, "FILE");
+        let region = RegionInfo::new(table.name().clone(), Bytes::new(), Bytes::new(), 1);
+        let dir = layout::region_dir(root, &region);
+        descriptors::write(&fs, &layout::table_dir(root, table.name()), &table).expect("written");
+        write_region_info(&fs, &dir, &region).expect("written");
+        let path = dir.join("f").join(name);
+        let mut writer = HFileWriter::create(&fs, &path, HFileContext::default()).expect("created");
+        writer.append(&KeyValue::put(b"r", b"f", b"q", 1, b"v").as_cell()).expect("appended");
+        writer.finish(StoreFileMeta::default()).expect("finished");
+        (fs, dir.join("f"))
+    }
+
+    fn verified(fs: &MemoryFileSystem) -> (u64, String) {
+        let mut out = Vec::new();
+        let mut report = Report::new(&mut out);
+        let summary = check(fs, Path::new(ROOT), false, &mut report).expect("listed");
+        let faults = report.faults;
+        (faults, format!("{}{summary}", String::from_utf8(out).expect("text")))
+    }
+
+    #[test]
+    fn stores_are_compared_with_their_lists() {
+        let (fs, family) = store_with_file("0af9");
+        let list = |names: &[&str]| {
+            let file = |name: &&str| ListedFile { name: (*name).to_owned(), bytes: 1 };
+            let files: Vec<_> = names.iter().map(file).collect();
+            let path = family.join(LIST_DIR).join("f1.7");
+            fs.write_atomically(&path, &encode(&files, 1).expect("short")).expect("written");
+        };
+        list(&["0af9"]);
+        let (faults, text) = verified(&fs);
+        assert!(faults == 0 && text.contains("1 store files"), "{text}");
+        // A file that is not listed is not read.
+        fs.write_atomically(&family.join("00ff"), b"broken").expect("written");
+        let (faults, text) = verified(&fs);
+        assert!(faults == 0 && text.contains("f/00ff: not in the list of store files"), "{text}");
+        list(&["0af9", "00ee"]);
+        let (faults, text) = verified(&fs);
+        assert!(faults == 1 && text.contains("f/00ee: missing, and in the list of store files"), "{text}");
+        fs.write_atomically(&family.join(LIST_DIR).join("f1.7"), b"not a list").expect("written");
+        let (faults, text) = verified(&fs);
+        assert!(faults >= 1 && text.contains("Invalid file length"), "{text}");
     }
 }

@@ -237,7 +237,7 @@ fn the_timeline_shows_a_slow_sync_during_a_flush() {
     assert_eq!(browser.eval(&is_above), true, "the request is above the flush");
     browser.until("the bar's text", |browser| {
         browser.point_at(&bar);
-        browser.text(TIP).starts_with(&format!("Flush of {flushed}"))
+        browser.text(TIP).starts_with(&format!("flush: {flushed}"))
     });
     assert_eq!(browser.errors(), [""; 0]);
     browser.screenshot(&pictures().join("slow-sync.png"));

@@ -98,13 +98,18 @@ impl FaultyServer {
         self.runtime.block_on(flush).expect("flushed");
     }
 
-    /// `/slow.json`.
-    pub fn ledger(&self) -> Value {
+    /// The body of a page.
+    pub fn page(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.info_port())).expect("the info port answers");
-        stream.write_all(b"GET /slow.json HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("sent");
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("sent");
         let mut response = String::new();
         stream.read_to_string(&mut response).expect("a response");
-        let (_, body) = response.split_once("\r\n\r\n").expect("a head and a body");
-        serde_json::from_str(body).unwrap_or_else(|why| panic!("{why}: {body}"))
+        response.split_once("\r\n\r\n").expect("a head and a body").1.to_owned()
+    }
+
+    /// `/slow.json`.
+    pub fn ledger(&self) -> Value {
+        let body = self.page("/slow.json");
+        serde_json::from_str(&body).unwrap_or_else(|why| panic!("{why}: {body}"))
     }
 }

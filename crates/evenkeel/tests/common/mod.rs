@@ -107,7 +107,7 @@ impl Server {
         let address = ("127.0.0.1", self.port("hbase.regionserver.info.port"));
         let mut stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(TIMEOUT)).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
+        write!(stream, "GET {path} HTTP/1.0\r\nhost: x\r\n\r\n").ok()?;
         let mut response = String::new();
         stream.read_to_string(&mut response).ok()?;
         let (head, body) = response.split_once("\r\n\r\n")?;

@@ -2,9 +2,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod computing_causes;
 #[path = "../common/faulty_server.rs"]
 mod faulty_server;
 mod health;
+mod in_progress;
 mod metrics_sinks;
 mod pages;
 mod slow_causes;

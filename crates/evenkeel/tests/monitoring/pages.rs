@@ -44,7 +44,7 @@ struct HttpResponse {
 fn get(server: &Server, key: &str, path: &str) -> HttpResponse {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port(key))).expect("the info port");
     stream.set_read_timeout(Some(TIMEOUT)).expect("set");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("sent");
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: h\r\n\r\n").expect("sent");
     let mut text = Vec::new();
     stream.read_to_end(&mut text).expect("a response");
     let text = String::from_utf8(text).expect("UTF-8");

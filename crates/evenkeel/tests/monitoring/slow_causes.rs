@@ -178,6 +178,7 @@ fn the_memory_watermark_and_a_long_flush_are_named() {
     let flush = activity(&request, "flush");
     assert!(text(&flush["of"]).starts_with("t,,"), "{request:#}");
     assert!(ms(&flush["overlapMs"]) >= 0.9 * ms(&request["totalMs"]), "{request:#}");
+    server.check_explained();
 }
 
 /// Compactions fail on a full disk, so files pile up and replies to writes are held.
@@ -196,12 +197,31 @@ fn too_many_store_files_are_named() {
         server.flush();
     }
     let deadline = Instant::now() + TIMEOUT;
-    while server.ledger()["slow"].as_array().is_none_or(Vec::is_empty) {
+    // The first one may be held before the first compaction has failed.
+    let of_compaction = || {
+        let ledger = server.ledger();
+        let slow = ledger["slow"].as_array().expect("requests");
+        slow.iter().find(|request| failed_activity(request, "compaction").is_some()).cloned()
+    };
+    let request = loop {
+        if let Some(request) = of_compaction() {
+            break request;
+        }
         server.put(&table, row(11), 100);
-        assert!(Instant::now() < deadline, "no reply was held");
-    }
-    let request = server.slow("Mutate", "throttle");
+        assert!(Instant::now() < deadline, "no held reply names the compaction: {:#}", server.ledger());
+    };
+    assert_eq!(request["causes"][0]["cause"], "throttle", "{request:#}");
     assert!(text(&activity(&request, "watermark")["of"]).starts_with("store files of t,,"), "{request:#}");
+    let compaction = failed_activity(&request, "compaction").expect("it failed");
+    assert!(text(&compaction["of"]).starts_with("t,,"), "{request:#}");
+    assert!(text(&compaction["error"]).contains("no storage space"), "{request:#}");
+    server.check_explained();
+}
+
+/// The server's activity of this name that failed, if there was one beside a request.
+fn failed_activity(request: &Value, name: &str) -> Option<Value> {
+    let activities = request["server"].as_array()?;
+    activities.iter().find(|of| of["activity"] == name && of["error"].is_string()).cloned()
 }
 
 /// Increments hold the row's lock until the value that they read is durable.

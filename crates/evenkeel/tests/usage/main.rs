@@ -4,7 +4,9 @@ mod client;
 mod client_examples;
 #[path = "../common/mod.rs"]
 mod common;
+mod normalizer;
 mod packaging;
+mod quotas;
 mod shell;
 mod splits;
 mod start;

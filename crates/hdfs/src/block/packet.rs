@@ -109,6 +109,26 @@ impl Checksum {
     }
 }
 
+/// Bytes that do not match their checksum.
+#[derive(Debug)]
+pub(crate) struct Mismatch {
+    /// The offset in the block at which the bytes begin that were compared.
+    pub(crate) offset: u64,
+}
+
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the bytes from {} of the block on do not match their checksums", self.offset)
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+/// Returns true if an error is a [`Mismatch`].
+pub(crate) fn is_mismatch(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Mismatch>())
+}
+
 /// Decodes a packet's prefix into two lengths: of the header, and of checksums plus data.
 ///
 /// # Errors

@@ -12,10 +12,14 @@
 //! answer after the threshold, the reader sends the request to the next one too, and reads the
 //! first reply. This needs no further thread: the reader polls both sockets.
 //!
+//! **Short-circuit reads** (`dfs.client.read.shortcircuit`): a finished block of a DataNode on this
+//! machine is read through its files, if the DataNode passes them; see
+//! [`crate::block::short_circuit`].
+//!
 //! Connections whose read succeeded are reused within [`REUSE`]; a DataNode closes idle connections
 //! after 4 s.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -28,14 +32,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Settings;
 use crate::block::located::{block_name, rpc_address, transfer_address};
-use crate::block::packet::{self, Checksum, Header, PREFIX_BYTES};
+use crate::block::packet::{self, Checksum, Header, Mismatch, PREFIX_BYTES, is_mismatch};
+use crate::block::short_circuit::replica::DiskWait;
 use crate::block::{client_header, op, operation};
 use crate::client::Shared;
 use crate::error::{HdfsError, Result};
 use crate::hadoop::hdfs::{
-    BlockOpResponseProto, CachingStrategyProto, ClientReadStatusProto, DatanodeInfoProto, ExtendedBlockProto,
-    GetReplicaVisibleLengthRequestProto, GetReplicaVisibleLengthResponseProto, LocatedBlockProto,
-    LocatedBlocksProto, OpReadBlockProto, Status, hdfs_file_status_proto::FileType,
+    BlockOpResponseProto, CachingStrategyProto, ClientReadStatusProto, DatanodeIdProto, DatanodeInfoProto,
+    ExtendedBlockProto, GetReplicaVisibleLengthRequestProto, GetReplicaVisibleLengthResponseProto,
+    LocatedBlockProto, LocatedBlocksProto, OpReadBlockProto, Status, hdfs_file_status_proto::FileType,
 };
 use crate::recovery::path_of_file;
 use crate::rpc::{RpcClient, connect};
@@ -70,7 +75,7 @@ const LENGTH_UNREADABLE: u64 = u64::MAX;
 /// Idle connections to DataNodes, and the DataNodes that failed.
 #[derive(Debug)]
 pub(crate) struct DataNodePool {
-    idle: Mutex<HashMap<String, Vec<(TcpStream, Instant)>>>,
+    idle: Mutex<HashMap<String, Vec<(Connection, Instant)>>>,
     dead: Mutex<HashMap<String, Instant>>,
     /// The remaining permits for hedged reads.
     hedges: AtomicUsize,
@@ -85,19 +90,19 @@ impl DataNodePool {
         }
     }
 
-    fn take(&self, address: &str) -> Option<TcpStream> {
+    fn take(&self, address: &str) -> Option<Connection> {
         let mut idle = self.idle.lock();
         let connections = idle.get_mut(address)?;
         connections.retain(|(_, since)| clock::since(*since) < REUSE);
-        connections.pop().map(|(socket, _)| socket)
+        connections.pop().map(|(connection, _)| connection)
     }
 
-    fn keep(&self, address: &str, socket: TcpStream) {
+    fn keep(&self, address: &str, connection: Connection) {
         let mut idle = self.idle.lock();
         let connections = idle.entry(address.to_owned()).or_default();
         connections.retain(|(_, since)| clock::since(*since) < REUSE);
         if connections.len() < IDLE_MAX {
-            connections.push((socket, clock::monotonic()));
+            connections.push((connection, clock::monotonic()));
         }
     }
 
@@ -121,6 +126,14 @@ impl DataNodePool {
     }
 }
 
+/// A connection to a DataNode.
+#[derive(Debug)]
+struct Connection {
+    socket: TcpStream,
+    /// The DataNode is on this machine.
+    is_local: bool,
+}
+
 /// A file open for positional reads, from any thread.
 #[derive(Debug)]
 pub struct FileReader {
@@ -135,6 +148,24 @@ pub struct FileReader {
 struct BlockLocations {
     blocks: Vec<LocatedBlockProto>,
     len: u64,
+    /// True if the last block is being written.
+    is_growing: bool,
+}
+
+/// How the bytes of a read are obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ReadMode {
+    /// They are compared with the DataNode's checksums.
+    verify: bool,
+    /// Local replicas are read through their files.
+    short_circuit: bool,
+}
+
+impl ReadMode {
+    const VERIFIED: Self = Self { verify: true, short_circuit: true };
+    const UNVERIFIED: Self = Self { verify: false, short_circuit: true };
+    const VERIFIED_BY_DATANODE: Self = Self { verify: true, short_circuit: false };
+    const AS_STORED: Self = Self { verify: false, short_circuit: false };
 }
 
 /// The result of comparing bytes with the checksums of the DataNodes.
@@ -169,6 +200,17 @@ impl FileReader {
         self.len() == 0
     }
 
+    /// Returns the blocks that overlap a range of the file, with the locations that were last
+    /// fetched.
+    pub fn blocks(&self, range: std::ops::Range<u64>) -> Vec<LocatedBlockProto> {
+        let located = Arc::clone(&self.located.read());
+        let overlaps = |block: &&LocatedBlockProto| {
+            let end = block.offset.saturating_add(block.b.num_bytes.unwrap_or(0));
+            !range.is_empty() && block.offset < range.end && end > range.start
+        };
+        located.blocks.iter().filter(overlaps).cloned().collect()
+    }
+
     /// Fetches the length and the locations again, and returns the length: a file that is being
     /// written grows.
     ///
@@ -186,36 +228,72 @@ impl FileReader {
     /// # Errors
     /// The last I/O error if no replica could be read; `NotFound` if the file no longer exists.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_range(offset, buf, true)
+        self.read_range(offset, buf, ReadMode::VERIFIED)
     }
 
-    /// As [`FileReader::read_at`], but also returns bytes that match their checksums on no replica.
+    /// As [`FileReader::read_at`], without a comparison with the checksums of HDFS: the caller has
+    /// checksums of its own.
+    ///
+    /// # Errors
+    /// As [`FileReader::read_at`].
+    pub fn read_unverified_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_range(offset, buf, ReadMode::UNVERIFIED)
+    }
+
+    /// Fills `buf` without waiting for a disk or a network; returns false if that is impossible,
+    /// and after any error. It is possible for blocks on this machine whose files are open here, if
+    /// the bytes are in the page cache. `verify` compares them with the checksums of HDFS.
+    pub fn read_cached_at(&self, offset: u64, buf: &mut [u8], verify: bool) -> bool {
+        let short_circuit = &self.shared.short_circuit;
+        if !short_circuit.is_on() {
+            return false;
+        }
+        let located = Arc::clone(&self.located.read());
+        let mut done = 0;
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset.saturating_add(done as u64);
+            let Some(block) = located.block_at(at).filter(|block| located.is_finished(block)) else {
+                return false;
+            };
+            let Some(replica) = short_circuit.kept(&block.b) else { return false };
+            let part = part_in_block(block, at - block.offset, rest);
+            if replica.read(at - block.offset, part, verify, DiskWait::Never).is_err() {
+                return false;
+            }
+            done += part.len();
+        }
+        self.shared.statistics.add_short_circuit(done);
+        true
+    }
+
+    /// As [`FileReader::read_at`], but through a DataNode, and also returns bytes that match their
+    /// checksums on no replica.
     ///
     /// # Errors
     /// As [`FileReader::read_at`].
     pub fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> Result<(usize, ChecksumResult)> {
-        match self.read_range(offset, buf, true) {
+        match self.read_range(offset, buf, ReadMode::VERIFIED_BY_DATANODE) {
             Ok(n) => Ok((n, ChecksumResult::Matches)),
             Err(HdfsError::Transport(e)) if is_mismatch(&e) => {
-                self.read_range(offset, buf, false).map(|n| (n, ChecksumResult::Differs))
+                self.read_range(offset, buf, ReadMode::AS_STORED).map(|n| (n, ChecksumResult::Differs))
             }
             Err(e) => Err(e),
         }
     }
 
-    fn read_range(&self, offset: u64, buf: &mut [u8], verify: bool) -> Result<usize> {
+    fn read_range(&self, offset: u64, buf: &mut [u8], mode: ReadMode) -> Result<usize> {
         let len = self.len();
         let left = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX);
         let wanted = left.min(buf.len());
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..wanted).filter(|rest| !rest.is_empty()) {
-            done += self.read_in_block(offset + done as u64, rest, verify)?;
+            done += self.read_in_block(offset + done as u64, rest, mode)?;
         }
         Ok(wanted)
     }
 
     /// Reads from one block; returns the number of bytes read, at least one.
-    fn read_in_block(&self, offset: u64, buf: &mut [u8], verify: bool) -> Result<usize> {
+    fn read_in_block(&self, offset: u64, buf: &mut [u8], mode: ReadMode) -> Result<usize> {
         let mut last: Option<io::Error> = None;
         for round in 0..ROUNDS_MAX {
             if let Some(error) = &last {
@@ -228,11 +306,10 @@ impl FileReader {
             let located = Arc::clone(&self.located.read());
             let block = located.block_at(offset).ok_or_else(|| missing(&self.path, offset))?;
             let in_block = offset - block.offset;
-            let left = block.b.num_bytes.unwrap_or(0).saturating_sub(in_block);
-            let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-            let part = buf.get_mut(..len).unwrap_or_default();
-            match self.read_replicas(block, in_block, part, verify) {
-                Ok(()) => return Ok(len),
+            let part = part_in_block(block, in_block, buf);
+            let short_circuit = mode.short_circuit && located.is_finished(block);
+            match self.read_replicas(block, in_block, part, ReadMode { short_circuit, ..mode }) {
+                Ok(()) => return Ok(part.len()),
                 Err(e) => last = Some(e),
             }
         }
@@ -245,24 +322,45 @@ impl FileReader {
         block: &LocatedBlockProto,
         offset: u64,
         buf: &mut [u8],
-        verify: bool,
+        mut mode: ReadMode,
     ) -> io::Result<()> {
         let by_name = self.shared.settings.use_datanode_hostname;
         let pool = &self.shared.pool;
-        let mut addresses: Vec<String> =
-            block.locs.iter().map(|node| transfer_address(&node.id, by_name)).collect();
-        addresses.sort_by_key(|address| pool.is_dead(address));
+        let mut nodes: Vec<(String, &DatanodeIdProto)> =
+            block.locs.iter().map(|node| (transfer_address(&node.id, by_name), &node.id)).collect();
+        let short_circuit = &self.shared.short_circuit;
+        let damaged = short_circuit.damaged_datanode(&block.b);
+        nodes.sort_by_key(|(address, node)| {
+            pool.is_dead(address) || damaged.as_ref().is_some_and(|uuid| *uuid == node.datanode_uuid)
+        });
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the block has no replica");
         let mut mismatch = None;
-        let mut untried = addresses.iter();
-        while let Some(address) = untried.next() {
-            let request = Request { shared: &self.shared, block, offset, verify };
-            let hedge = untried.as_slice().first();
-            let outcome = request.read(address, hedge, buf);
-            let Err(e) = outcome else { return Ok(()) };
+        let mut untried: VecDeque<_> = nodes.into();
+        while let Some((address, node)) = untried.pop_front() {
+            let request = Request { shared: &self.shared, block, offset, mode };
+            match request.read_files_of(node, buf) {
+                FilesRead::Done => return Ok(()),
+                FilesRead::Impossible => {}
+                // The DataNode itself is asked if all others fail.
+                FilesRead::Damaged(e) => {
+                    mismatch = Some(e);
+                    mode.short_circuit = false;
+                    if !untried.is_empty() {
+                        untried.push_back((address, node));
+                        continue;
+                    }
+                }
+            }
+            let hedge = untried.front().map(|(address, _)| address);
+            let Err(e) = request.read(&address, hedge, buf) else { return Ok(()) };
             tracing::info!(block = block_name(&block.b), address, error = %e, "a replica was not read");
-            pool.mark_failed(address);
-            if is_mismatch(&e) {
+            let is_damaged = is_mismatch(&e);
+            // The local DataNode's other blocks are read from it as before.
+            match is_damaged && short_circuit.is_local(node) {
+                true => short_circuit.refuse(&block.b, Some(node)),
+                false => pool.mark_failed(&address),
+            }
+            if is_damaged {
                 mismatch = Some(e);
             } else {
                 last = e;
@@ -272,7 +370,19 @@ impl FileReader {
     }
 }
 
+/// Returns the beginning of `buf` that a block can fill from an offset in it.
+fn part_in_block<'a>(block: &LocatedBlockProto, offset: u64, buf: &'a mut [u8]) -> &'a mut [u8] {
+    let left = block.b.num_bytes.unwrap_or(0).saturating_sub(offset);
+    let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+    buf.get_mut(..len).unwrap_or_default()
+}
+
 impl BlockLocations {
+    /// Returns true if a block is not being written.
+    fn is_finished(&self, block: &LocatedBlockProto) -> bool {
+        !self.is_growing || self.blocks.last().is_none_or(|last| last.b.block_id != block.b.block_id)
+    }
+
     fn block_at(&self, offset: u64) -> Option<&LocatedBlockProto> {
         let after = self.blocks.partition_point(|block| block.offset <= offset);
         let block = self.blocks.get(after.checked_sub(1)?)?;
@@ -293,7 +403,9 @@ fn locate(shared: &Shared, path: &str) -> Result<BlockLocations> {
             shared.namenode.block_locations(path, 0, u64::MAX >> 1)?;
         blocks.sort_by_key(|block| block.offset);
         let unfinished = last_block.filter(|_| !is_last_block_complete);
-        let Some(mut last) = unfinished else { return Ok(BlockLocations { blocks, len: file_length }) };
+        let Some(mut last) = unfinished else {
+            return Ok(BlockLocations { blocks, len: file_length, is_growing: false });
+        };
         attempts += 1;
         let Some(visible) = visible_length(shared, &last)? else {
             if attempts >= LENGTH_ATTEMPTS {
@@ -307,7 +419,7 @@ fn locate(shared: &Shared, path: &str) -> Result<BlockLocations> {
         last.b.num_bytes = Some(visible);
         last.offset = file_length;
         blocks.push(last);
-        return Ok(BlockLocations { blocks, len: file_length + visible });
+        return Ok(BlockLocations { blocks, len: file_length.saturating_add(visible), is_growing: true });
     }
 }
 
@@ -346,29 +458,54 @@ struct Request<'a> {
     shared: &'a Shared,
     block: &'a LocatedBlockProto,
     offset: u64,
-    verify: bool,
+    mode: ReadMode,
 }
 
 /// A connection on which the read request was sent.
 struct PendingRead {
-    socket: TcpStream,
+    connection: Connection,
     was_idle: bool,
 }
 
+/// The outcome of a read through the files of a DataNode.
+enum FilesRead {
+    Done,
+    /// An ordinary read is needed.
+    Impossible,
+    /// The bytes do not match their checksums.
+    Damaged(io::Error),
+}
+
 impl Request<'_> {
+    /// Reads through the files of a DataNode on this machine.
+    fn read_files_of(&self, node: &DatanodeIdProto, buf: &mut [u8]) -> FilesRead {
+        let short_circuit = &self.shared.short_circuit;
+        let replica = if self.mode.short_circuit { short_circuit.replica(self.block, node) } else { None };
+        let Some(replica) = replica else { return FilesRead::Impossible };
+        let Err(e) = replica.read(self.offset, buf, self.mode.verify, DiskWait::Allowed) else {
+            self.shared.statistics.add_short_circuit(buf.len());
+            return FilesRead::Done;
+        };
+        let is_damaged = is_mismatch(&e);
+        short_circuit.refuse(&self.block.b, is_damaged.then_some(node));
+        let block = block_name(&self.block.b);
+        tracing::info!(block, error = %e, "the files of a replica were not read");
+        if is_damaged { FilesRead::Damaged(e) } else { FilesRead::Impossible }
+    }
+
     /// Reads from `address`, or from `hedge` if it answers first after the threshold.
     fn read(&self, address: &str, hedge: Option<&String>, buf: &mut [u8]) -> io::Result<()> {
         let asked = self.ask(address, buf.len(), true)?;
         let was_idle = asked.was_idle;
         let outcome = match hedge.filter(|_| self.shared.settings.hedged_reads_max > 0) {
             Some(other) => self.read_hedged(address, asked, other, buf),
-            None => self.receive_from(address, asked.socket, buf),
+            None => self.receive_from(address, asked.connection, buf),
         };
         match outcome {
             // The DataNode had closed the idle connection before the request.
             Err(e) if was_idle && is_closed(&e) => {
                 let asked = self.ask(address, buf.len(), false)?;
-                self.receive_from(address, asked.socket, buf)
+                self.receive_from(address, asked.connection, buf)
             }
             outcome => outcome,
         }
@@ -378,17 +515,25 @@ impl Request<'_> {
         let settings = &self.shared.settings;
         let kept = if reuse { self.shared.pool.take(address) } else { None };
         let was_idle = kept.is_some();
-        let mut socket = match kept {
-            Some(socket) => socket,
-            None => connect(address, settings.connect_timeout)?,
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => self.connect(address)?,
         };
+        let socket = &mut connection.socket;
         socket.set_read_timeout(Some(settings.socket_timeout))?;
         socket.set_write_timeout(Some(settings.socket_timeout))?;
         match socket.write_all(&operation(op::READ_BLOCK, &self.message(len))) {
-            Ok(()) => Ok(PendingRead { socket, was_idle }),
+            Ok(()) => Ok(PendingRead { connection, was_idle }),
             Err(_) if was_idle => self.ask(address, len, false),
             Err(e) => Err(e),
         }
+    }
+
+    fn connect(&self, address: &str) -> io::Result<Connection> {
+        let socket = connect(address, self.shared.settings.connect_timeout)?;
+        let own = self.shared.short_circuit.own_addresses();
+        let is_local = socket.peer_addr().is_ok_and(|at| own.contains(at.ip()));
+        Ok(Connection { socket, is_local })
     }
 
     fn message(&self, len: usize) -> OpReadBlockProto {
@@ -397,7 +542,7 @@ impl Request<'_> {
             header: client_header(&self.block.b, &self.block.block_token, client_name),
             offset: self.offset,
             len: len as u64,
-            send_checksums: Some(self.verify),
+            send_checksums: Some(self.mode.verify),
             caching_strategy: Some(CachingStrategyProto::default()),
         }
     }
@@ -405,8 +550,12 @@ impl Request<'_> {
     fn read_hedged(&self, address: &str, first: PendingRead, other: &str, buf: &mut [u8]) -> io::Result<()> {
         let threshold = self.shared.settings.hedged_threshold;
         let pool = &self.shared.pool;
-        if is_readable(&[&first.socket], threshold)?.is_some() || !pool.acquire_hedge() {
-            return self.receive_from(address, first.socket, buf);
+        if is_readable(&[&first.connection.socket], threshold)?.is_some() {
+            return self.receive_from(address, first.connection, buf);
+        }
+        if !pool.acquire_hedge() {
+            self.shared.statistics.add_hedge_refused();
+            return self.receive_from(address, first.connection, buf);
         }
         let outcome = self.race(address, first, other, buf);
         pool.release_hedge();
@@ -415,26 +564,33 @@ impl Request<'_> {
 
     fn race(&self, address: &str, first: PendingRead, other: &str, buf: &mut [u8]) -> io::Result<()> {
         let Ok(second) = self.ask(other, buf.len(), true) else {
-            return self.receive_from(address, first.socket, buf);
+            return self.receive_from(address, first.connection, buf);
         };
-        let ready = is_readable(&[&first.socket, &second.socket], self.shared.settings.socket_timeout)?;
-        let (winner, socket) = match ready {
-            Some(1) => (other, second.socket),
-            Some(_) => (address, first.socket),
+        self.shared.statistics.add_hedge();
+        let sockets = [&first.connection.socket, &second.connection.socket];
+        let ready = is_readable(&sockets, self.shared.settings.socket_timeout)?;
+        let (winner, connection) = match ready {
+            Some(1) => (other, second.connection),
+            Some(_) => (address, first.connection),
             None => return Err(io::ErrorKind::TimedOut.into()),
         };
-        self.receive_from(winner, socket, buf)
+        self.receive_from(winner, connection, buf)?;
+        if ready == Some(1) {
+            self.shared.statistics.add_hedge_win();
+        }
+        Ok(())
     }
 
     /// Reads the reply into `buf`, and returns the connection to the pool if it may be reused.
-    fn receive_from(&self, address: &str, mut socket: TcpStream, buf: &mut [u8]) -> io::Result<()> {
-        let checksum = receive(&mut socket, self.offset, buf)?;
-        let verified = self.verify && checksum != Checksum::Null;
+    fn receive_from(&self, address: &str, mut connection: Connection, buf: &mut [u8]) -> io::Result<()> {
+        let checksum = receive(&mut connection.socket, self.offset, buf)?;
+        self.shared.statistics.add_read(buf.len(), connection.is_local);
+        let verified = self.mode.verify && checksum != Checksum::Null;
         let status = if verified { Status::ChecksumOk } else { Status::Success };
         let mut out = Vec::new();
         put_delimited(&mut out, &ClientReadStatusProto { status: status.into() });
-        if socket.write_all(&out).is_ok() {
-            self.shared.pool.keep(address, socket);
+        if connection.socket.write_all(&out).is_ok() {
+            self.shared.pool.keep(address, connection);
         }
         Ok(())
     }
@@ -459,24 +615,6 @@ fn is_readable(sockets: &[&TcpStream], wait: Duration) -> io::Result<Option<usiz
             Err(e) => return Err(e.into()),
         }
     }
-}
-
-/// Bytes that do not match their checksum.
-#[derive(Debug)]
-struct Mismatch {
-    offset: u64,
-}
-
-impl std::fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the packet at {} of the block does not match its checksums", self.offset)
-    }
-}
-
-impl std::error::Error for Mismatch {}
-
-fn is_mismatch(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<Mismatch>())
 }
 
 fn invalid(what: impl Into<String>) -> io::Error {

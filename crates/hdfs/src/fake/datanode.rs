@@ -55,6 +55,8 @@ pub(crate) struct Behavior {
     pub(crate) ack: Box<dyn Fn(&Packet) -> Ack + Send + Sync>,
     /// How long it waits before it answers a read.
     pub(crate) read_delay: Duration,
+    /// It answers no read while this is locked.
+    pub(crate) read_gate: Arc<Mutex<()>>,
     /// Corrupts the data sent to readers.
     pub(crate) is_corrupt: bool,
 }
@@ -65,6 +67,7 @@ impl Default for Behavior {
             reply: Some(status(Status::Success)),
             ack: Box::new(|_| Ack::Success),
             read_delay: Duration::ZERO,
+            read_gate: Arc::default(),
             is_corrupt: false,
         }
     }
@@ -264,6 +267,7 @@ fn read_block(socket: &mut TcpStream, state: &State, behavior: &Behavior) -> io:
     let request: OpReadBlockProto = read_delimited(socket)?;
     state.reads.lock().push(request.clone());
     std::thread::sleep(behavior.read_delay);
+    drop(behavior.read_gate.lock());
     let block_id = request.header.base_header.block.block_id;
     let bytes = state.blocks.lock().get(&block_id).cloned();
     let end = usize::try_from(request.offset + request.len).expect("small");

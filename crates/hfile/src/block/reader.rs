@@ -18,7 +18,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use evenkeel_block_cache::{
     Block, BlockCache, BlockCategory, BlockKey, BlockParts, BlockType, CacheHint, FileId, PrefetchedBlock,
@@ -53,6 +53,9 @@ pub(crate) struct BlockReader {
     pub block_bytes_max: usize,
     /// See [`crate::OpenOptions::checksum`].
     pub checksum: Option<(ChecksumType, u32)>,
+    /// True once the checksum of a block matched; never false again. Until then, and for a file
+    /// whose blocks have none, the storage compares the bytes with its own checksums.
+    pub has_checksums: AtomicBool,
     /// Blocks that failed verification at their first read.
     pub checksum_failures: AtomicU64,
     /// Data blocks are cached compressed, as on disk, and decompressed at each read
@@ -112,6 +115,10 @@ impl From<Damage> for ReadFailure {
 struct ReadAttempt {
     pattern: ReadPattern,
     verified: bool,
+    /// The file's blocks are known to have checksums, so that the storage need not compare the
+    /// bytes of the first attempt with its own. It holds for the whole attempt, whatever other
+    /// threads read meanwhile.
+    has_checksums: bool,
     /// If the attempt may wait.
     wait: Wait,
     /// The result of the storage's checksums: a mismatch, if there was one.
@@ -119,8 +126,20 @@ struct ReadAttempt {
 }
 
 impl ReadAttempt {
-    fn new(pattern: ReadPattern, verified: bool, wait: Wait) -> Self {
-        Self { pattern, verified, wait, storage_checksum: Cell::new(StorageChecksum::Absent) }
+    fn new(file: &BlockReader, pattern: ReadPattern, verified: bool, wait: Wait) -> Self {
+        let has_checksums = file.has_checksums.load(Relaxed);
+        let storage_checksum = Cell::new(StorageChecksum::Absent);
+        Self { pattern, verified, has_checksums, wait, storage_checksum }
+    }
+
+    /// Returns true if a block without a checksum is credible: the storage has compared the bytes
+    /// of its header with its own checksums, or it has none, and neither have the file's blocks.
+    fn accepts_no_checksum(&self) -> bool {
+        match self.storage_checksum.get() {
+            StorageChecksum::Matches => true,
+            StorageChecksum::Absent => !self.has_checksums,
+            StorageChecksum::Differs => false,
+        }
     }
 
     fn record(&self, sum: StorageChecksum) {
@@ -252,7 +271,7 @@ impl BlockReader {
         pattern: ReadPattern,
         read: impl Fn(&ReadAttempt) -> Result<LoadedBlock, ReadFailure>,
     ) -> TryResult<LoadedBlock> {
-        let first = match read(&ReadAttempt::new(pattern, false, wait)) {
+        let first = match read(&ReadAttempt::new(self, pattern, false, wait)) {
             Ok(loaded) => return Ok(loaded),
             Err(ReadFailure::Io(error)) => return Err(error),
             // The second read needs a thread that may wait. That thread also counts the failure.
@@ -261,7 +280,7 @@ impl BlockReader {
         };
         self.checksum_failures.fetch_add(1, Relaxed);
         CHECKSUM_FAILURES.fetch_add(1, Relaxed);
-        let attempt = ReadAttempt::new(pattern, true, wait);
+        let attempt = ReadAttempt::new(self, pattern, true, wait);
         let again = read(&attempt);
         let said = match attempt.storage_checksum.get() {
             StorageChecksum::Absent => "",
@@ -291,7 +310,7 @@ impl BlockReader {
         self.check_fits(at).map_err(|_| does_not_fit(at))?;
         let mut bytes = vec![0; at.on_disk_bytes as usize];
         self.read_bytes(at.offset, &mut bytes, attempt)?;
-        Ok(self.decode(at, bytes, mode)?)
+        Ok(self.decode(at, bytes, mode, attempt)?)
     }
 
     fn check_fits(&self, at: BlockLocation) -> Result<()> {
@@ -312,10 +331,11 @@ impl BlockReader {
 
     fn read_untimed(&self, offset: u64, bytes: &mut [u8], attempt: &ReadAttempt) -> Result<(), ReadFailure> {
         if !attempt.wait.is_allowed() {
-            let done = !attempt.verified && self.file.read_at_nowait(offset, bytes);
+            let done = !attempt.verified && self.file.read_at_nowait(offset, bytes, attempt.has_checksums);
             return if done { Ok(()) } else { Err(ReadFailure::Io(TryError::WouldWait)) };
         }
         let read = cpu_slot::release_during(|| match attempt.verified {
+            false if attempt.has_checksums => self.file.read_checked_by_caller_at(offset, bytes),
             false => self.file.read_exact_at(offset, bytes),
             true => self.file.read_verified_at(offset, bytes).map(|sum| attempt.record(sum)),
         });
@@ -323,7 +343,13 @@ impl BlockReader {
     }
 
     /// Verifies and decompresses a block, and computes its seek points if `mode` requires them.
-    fn decode(&self, at: BlockLocation, bytes: Vec<u8>, mode: SeekPointMode) -> Result<LoadedBlock, Damage> {
+    fn decode(
+        &self,
+        at: BlockLocation,
+        bytes: Vec<u8>,
+        mode: SeekPointMode,
+        attempt: &ReadAttempt,
+    ) -> Result<LoadedBlock, Damage> {
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or("no block header")?;
         let header = BlockHeader::parse(header)?;
         if header.on_disk_bytes != at.on_disk_bytes {
@@ -332,10 +358,7 @@ impl BlockReader {
         if self.checksum.is_some_and(|wanted| wanted != (header.checksum, header.bytes_per_checksum)) {
             return Err("the header has another checksum type than the file".into());
         }
-        let (data, checksums) = bytes.split_at(header.on_disk_data_bytes as usize);
-        if !verify(data, checksums, header.checksum, header.bytes_per_checksum) {
-            return Err("the checksum does not match".into());
-        }
+        self.verify(&header, &bytes, attempt)?;
         let (body, start, compressed) = match self.compression {
             Compression::None => (uncompressed(&header, bytes)?, HEADER_BYTES_U32, None),
             _ => {
@@ -347,6 +370,26 @@ impl BlockReader {
         let points = self.seek_points(header.kind, cells, mode)?;
         let compressed = compressed.map(|bytes| compressed_block(at, &header, bytes, &points));
         Ok(LoadedBlock { block: uncompressed_block(at, &header, body, start, points), compressed })
+    }
+
+    /// Compares a block with its checksum. A block without one is refused unless the storage
+    /// vouches for it: the checksum type in its header may be damaged.
+    fn verify(&self, header: &BlockHeader, bytes: &[u8], attempt: &ReadAttempt) -> Result<(), Damage> {
+        if header.checksum == ChecksumType::Null {
+            return match attempt.accepts_no_checksum() {
+                true => Ok(()),
+                false => Err("a block without a checksum, unlike others of the file".into()),
+            };
+        }
+        let (data, checksums) = bytes.split_at(header.on_disk_data_bytes as usize);
+        if !verify(data, checksums, header.checksum, header.bytes_per_checksum) {
+            return Err("the checksum does not match".into());
+        }
+        // Mostly true already: threads that read the file would contend for its cache line.
+        if !attempt.has_checksums {
+            self.has_checksums.store(true, Relaxed);
+        }
+        Ok(())
     }
 
     /// The decompressed body of a block.

@@ -3,7 +3,7 @@
 //! The trailer has no checksum, so every number in it is checked against the rest of the file.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use evenkeel_block_cache::{Block, BlockCache, BlockType, FileId};
 use evenkeel_common::length;
@@ -37,6 +37,7 @@ pub(super) fn open(
         blocks_end: file.len() - trailer.len() as u64,
         block_bytes_max: options.block_bytes_max,
         checksum: options.checksum,
+        has_checksums: AtomicBool::new(false),
         checksum_failures: AtomicU64::new(0),
         caches_compressed: options.cache_compressed,
         file,
@@ -161,7 +162,8 @@ impl FileOpener {
         if self.trailer.file_info_offset != info_offset {
             return Err(self.inconsistent("the trailer"));
         }
-        let info = FileInfo::decode(info.data()).ok_or_else(|| self.inconsistent("the file info"))?;
+        let info = FileInfo::decode(info.data()).filter(FileInfo::has_what_readers_need);
+        let info = info.ok_or_else(|| self.inconsistent("the file info"))?;
         let mut loaded = LoadOnOpen { info, ..LoadOnOpen::default() };
         while next < self.blocks.blocks_end {
             let block = self.blocks.load_unsized(next)?;
@@ -177,18 +179,29 @@ impl FileOpener {
 
     fn layout(&self, info: &FileInfo) -> Result<CellLayout> {
         let encoding = match info.get(keys::DATA_BLOCK_ENCODING) {
-            Some(name) => std::str::from_utf8(name).ok().and_then(DataBlockEncoding::from_name),
-            None => Some(DataBlockEncoding::None),
+            Some(name) => self.encoding(name)?,
+            None => DataBlockEncoding::None,
         };
         let plain_index = info.get(keys::INDEX_BLOCK_ENCODING).is_none_or(|name| name.as_ref() == b"NONE");
         let includes_tags = info.get(keys::MAX_TAGS_LEN).is_some();
         let layout = CellLayout {
-            encoding: encoding.ok_or_else(|| self.inconsistent("the data block encoding"))?,
+            encoding,
             includes_tags,
             includes_mvcc: info.get_i32(keys::KEY_VALUE_VERSION) == Some(1),
             compressed_tags: includes_tags && info.get_bool(keys::TAGS_COMPRESSED).unwrap_or(false),
         };
         if plain_index { Ok(layout) } else { Err(self.inconsistent("the index block encoding")) }
+    }
+
+    /// Returns an encoding by its name. Some encodings of HBase 1, such as PREFIX_TREE, are refused
+    /// with the message of `HFileDataBlockEncoderImpl.createFromFileInfo`.
+    fn encoding(&self, name: &[u8]) -> Result<DataBlockEncoding> {
+        let known = DataBlockEncoding::ALL.iter().find(|encoding| encoding.name().as_bytes() == name);
+        known.copied().ok_or_else(|| {
+            let shown = name.escape_ascii();
+            let what = format_args!("Invalid data block encoding type in file info: {shown}");
+            self.blocks.corrupt(self.trailer.file_info_offset, what)
+        })
     }
 
     fn time_range(&self, info: &FileInfo) -> Option<(i64, i64)> {

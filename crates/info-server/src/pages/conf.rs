@@ -8,9 +8,10 @@
 //! The mask is HBase's. The words are HBase's and three more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use evenkeel_common::Configuration;
 use evenkeel_common::config::defaults::DEFAULTS;
+use evenkeel_common::{Configuration, CurrentConfiguration};
 use evenkeel_metrics::sink::json::quote;
 
 use crate::request::Request;
@@ -22,7 +23,10 @@ const MASKED: &str = "<masked>";
 const SECRET_WORDS: [&str; 5] = ["password", "secret", "superuser", "credential", "passphrase"];
 
 /// HBase's ConfServlet.
-pub(super) struct Conf(pub(super) Configuration);
+pub(super) struct ConfPage(pub(super) Arc<CurrentConfiguration>);
+
+/// The settings of one response.
+struct Conf(Configuration);
 
 /// One property, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,17 +47,18 @@ pub fn properties(configuration: &Configuration) -> Vec<Property> {
     Conf(configuration.clone()).properties()
 }
 
-impl Page for Conf {
+impl Page for ConfPage {
     fn respond(&self, request: &Request) -> Response {
+        let conf = Conf(self.0.get());
         let write = match request.parameter("format").unwrap_or("xml") {
             "xml" => xml,
             "json" => json,
             other => return Response::error(400, &format!("Bad format: {other}")),
         };
         let Some(name) = request.parameter("name").filter(|name| !name.is_empty()) else {
-            return write(&self.properties(), false);
+            return write(&conf.properties(), false);
         };
-        match self.property(name, &self.raw_values()) {
+        match conf.property(name, &conf.raw_values()) {
             Some(property) => write(&[property], true),
             None => Response::error(404, &format!("Property {name} not found")),
         }

@@ -34,13 +34,14 @@ impl Page for Jmx {
             get: request.parameter("get"),
             description: request.is_true("description"),
         };
-        let document = query.answer(&self.registry.collect(), &self.hostname);
-        match callback {
-            Some(name) => {
-                Response::ok("application/javascript;charset=utf-8", format!("{name}({document});"))
-            }
-            None => Response::ok("application/json;charset=utf-8", document),
-        }
+        let document = query.answer(self.registry.collect(), &self.hostname);
+        let held_bytes = document.held_bytes();
+        let Some(name) = callback else {
+            return Response::in_pieces("application/json;charset=utf-8", held_bytes, document);
+        };
+        let (begin, end) = ([format!("{name}(")], [");".to_owned()]);
+        let call = begin.into_iter().chain(document).chain(end);
+        Response::in_pieces("application/javascript;charset=utf-8", held_bytes, call)
     }
 }
 
@@ -48,7 +49,8 @@ impl Page for Prometheus {
     fn respond(&self, request: &Request) -> Response {
         let query =
             PrometheusQuery { qry: request.parameter("qry"), description: request.is_true("description") };
-        Response::text(query.answer(&self.registry.collect(), &self.hostname))
+        let text = query.answer(self.registry.collect(), &self.hostname);
+        Response::in_pieces("text/plain;charset=utf-8", text.held_bytes(), text)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{WAIT_MAX, body_of, connect, exchange, get, read_all, serve, status_of};
 use crate::request::{Method, Request};
-use crate::response::Response;
+use crate::response::{Body, Response};
 use crate::routes::{Page, Routes};
 use crate::server::{BODY_BYTES_MAX, HEAD_BYTES_MAX, InfoServer, InfoServerHandle, Limits, UNSENT_BYTES_MAX};
 
@@ -105,6 +105,56 @@ fn a_page_that_panics_is_an_error_and_the_next_request_is_served() {
     let responses = read_all(&mut stream);
     assert_eq!(status_of(&responses), "500");
     assert!(responses.ends_with("OK\n"), "{responses}");
+}
+
+fn pieces(held_bytes: usize, pieces: impl Iterator<Item = String> + Send + 'static) -> Response {
+    Response { body: Body::Pieces { held_bytes, pieces: Box::new(pieces) }, ..Response::text("") }
+}
+
+#[test]
+fn pieces_are_sent_in_their_order() {
+    let page = |_: &Request| pieces(0, (0..300).map(|piece| format!("{piece:05}").repeat(10_000)));
+    let server = serve(Routes::new().page("/pieces", Arc::new(page)), short());
+    let response = exchange(&server, b"GET /pieces HTTP/1.0\r\nHost: h\r\n\r\n");
+    let expected: String = (0..300).map(|piece| format!("{piece:05}").repeat(10_000)).collect();
+    assert!(body_of(&response) == expected, "{} bytes", body_of(&response).len());
+    let chunked = get(&server, "/pieces");
+    assert!(chunked.contains("transfer-encoding: chunked\r\n") && chunked.ends_with("0\r\n\r\n"));
+}
+
+#[test]
+fn a_piece_that_panics_cuts_the_response_off() {
+    let page = |_: &Request| {
+        pieces(0, ["first "].into_iter().map(str::to_owned).chain(std::iter::once_with(|| panic!("a piece"))))
+    };
+    let server = serve(routes().page("/pieces", Arc::new(page)), short());
+    let response = get(&server, "/pieces");
+    assert!(!response.ends_with("0\r\n\r\n"), "a client must see that it is cut off: {response}");
+    assert_serves(&server);
+}
+
+#[test]
+fn what_pieces_hold_counts_as_unsent() {
+    let page = |_: &Request| pieces(UNSENT_BYTES_MAX, std::iter::repeat_with(|| "x".repeat(1 << 16)));
+    let server = serve(routes().page("/pieces", Arc::new(page)), short());
+    let mut unread = connect(&server);
+    unread.write_all(b"GET /pieces HTTP/1.1\r\nHost: h\r\n\r\n").expect("sent");
+    unread.read_exact(&mut [0; 9]).expect("it is sent");
+    assert_eq!(status_of(&get(&server, "/pieces")), "503");
+    drop(unread);
+    let deadline = Instant::now() + WAIT_MAX;
+    while status_of(&head_of(&server, "/pieces")) != "200" {
+        assert!(Instant::now() < deadline, "the closed connection holds its memory");
+    }
+}
+
+/// Returns the beginning of a response, and closes the connection.
+fn head_of(server: &InfoServerHandle, path: &str) -> String {
+    let mut stream = connect(server);
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").expect("sent");
+    let mut head = [0; 16];
+    stream.read_exact(&mut head).expect("a response");
+    String::from_utf8_lossy(&head).into_owned()
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use evenkeel_common::Configuration;
+use evenkeel_common::{Configuration, CurrentConfiguration};
 use evenkeel_metrics::{Record, Registry};
 use serde_json::Value;
 
-use super::{body_of, get, serve, status_of};
+use super::{body_of, exchange, get, serve, status_of};
 use crate::pages::{LogLevels, StandardPages};
 use crate::request::Request;
 use crate::response::Response;
@@ -57,7 +57,7 @@ fn start(configuration: Configuration, reasons: &'static [&'static str]) -> Info
     let pages = StandardPages {
         registry,
         hostname: "h".to_owned(),
-        configuration,
+        configuration: Arc::new(CurrentConfiguration::new(configuration)),
         log_levels: Arc::new(OneLevel(Mutex::new("INFO".to_owned()))),
         readiness: Arc::new(|| reasons.iter().map(|reason| (*reason).to_owned()).collect()),
         home: "/rs-status".to_owned(),
@@ -77,7 +77,7 @@ fn jmx_is_the_document_of_the_servlet() {
     assert!(response.contains("content-type: application/json;charset=utf-8\r\n"), "{response}");
     let document: Value = serde_json::from_str(body_of(&response)).expect("JSON");
     assert_eq!(document["beans"][0]["regionCount"], 3);
-    let jsonp = get(&server, "/jmx?callback=f_1&qry=no:such=bean");
+    let jsonp = exchange(&server, b"GET /jmx?callback=f_1&qry=no:such=bean HTTP/1.0\r\nHost: h\r\n\r\n");
     assert!(jsonp.contains("content-type: application/javascript;charset=utf-8\r\n"), "{jsonp}");
     assert_eq!(body_of(&jsonp), "f_1({\n  \"beans\": []\n});");
     for callback in ["f(", "", "a.b"] {
@@ -90,7 +90,8 @@ fn jmx_is_the_document_of_the_servlet() {
 
 #[test]
 fn prometheus_is_text() {
-    let response = get(&server(), "/prometheus?description=true&qry=region");
+    let request = b"GET /prometheus?description=true&qry=region HTTP/1.0\r\nHost: h\r\n\r\n";
+    let response = exchange(&server(), request);
     assert!(response.contains("content-type: text/plain;charset=utf-8\r\n"), "{response}");
     let expected = "# HELP server_region_count Regions\n# TYPE server_region_count gauge\n\
                     server_region_count{context=\"regionserver\",hostname=\"h\"} 3\n";

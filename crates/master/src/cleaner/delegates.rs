@@ -99,7 +99,8 @@ impl Delegate for LinkedFiles {
     }
 }
 
-/// Identifies the manifest from which names were read: its modification time and its length.
+/// Identifies what names were read from: the manifest, or in layout 0 the description. Its
+/// modification time and its length.
 type ManifestVersion = (i64, u64);
 type Names = Arc<HashSet<String>>;
 

@@ -18,6 +18,7 @@ use evenkeel_common::{RegionInfo, Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_protocol::{PB_MAGIC, pb};
 use evenkeel_region::layout;
+use evenkeel_region::store_file_tracker::LIST_DIR;
 use prost::Message;
 
 use super::{archive_region_dir, family_dirs, is_reference};
@@ -110,11 +111,12 @@ pub(super) fn log_holes(table: &TableName, regions: &[RegionInfo]) {
     }
 }
 
-/// Returns true if a region's directory holds anything but references. Links count as data: the
-/// files that they point to may be in use nowhere else.
+/// Returns true if a region's directory holds anything but references and lists of files. Links
+/// count as data: the files that they point to may be in use nowhere else.
 fn holds_data(fs: &dyn FileSystem, region_dir: &Path) -> Result<bool> {
     for family in family_dirs(fs, region_dir)? {
-        if fs.list(&family.path)?.iter().any(|entry| entry.is_dir || !is_reference(entry.name())) {
+        let is_data = |entry: &FileStatus| entry.is_dir || !is_reference(entry.name());
+        if fs.list(&family.path)?.iter().any(|entry| entry.name() != LIST_DIR && is_data(entry)) {
             return Ok(true);
         }
     }

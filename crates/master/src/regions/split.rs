@@ -6,7 +6,8 @@
 //! describes the error handling). Compactions later rewrite the references into files of the new
 //! regions; when no reference is left, [`Master::run_catalog_janitor`] archives the parents.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,8 +18,10 @@ use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::Region;
+use evenkeel_region::store_file_tracker::{ListedFile, StoreFileTracker, TrackerKind};
 
 use crate::meta::{MetaChange, MetaRegion, TableState};
+use crate::replicas::check_primary;
 use crate::tables::checks;
 use crate::tables::{Nonce, with_merge_parents};
 use crate::{Master, is_built_in, reconcile};
@@ -33,6 +36,11 @@ impl Master {
             return Ok(id);
         }
         let region = self.online(encoded)?;
+        check_primary(
+            region.info(),
+            ErrorKind::IllegalArgument,
+            "Can't invoke split on non-default regions directly",
+        )?;
         if region.info().table().is_system() {
             return Err(HBaseError::do_not_retry(format!(
                 "{} is a system region",
@@ -109,12 +117,14 @@ impl Master {
         closed.commit();
         prepared.commit();
         tracing::info!(region = %info.name_text(), row = %row.escape_ascii(), "region split");
-        self.compact_references(&daughters.serve());
+        let daughters = daughters.serve();
+        self.update_replicas(info.table());
+        self.compact_references(&daughters);
         Ok(Vec::new())
     }
 
-    /// Creates a new region's directory with references to its parents' files, and with the
-    /// sequence id that it continues from.
+    /// Creates a new region's directory with references to its parents' files, lists of them where
+    /// the stores keep lists, and the sequence id that it continues from.
     fn prepare_child<'a>(
         &self,
         child: &RegionInfo,
@@ -124,23 +134,36 @@ impl Master {
         let dir = self.region_dir(child);
         self.fs().delete(&dir)?;
         self.fs().mkdirs(&dir)?;
+        let mut created: BTreeMap<String, (TrackerKind, Vec<ListedFile>)> = BTreeMap::new();
         for (parent, row, range) in parents {
             let splitkey = Bytes::copy_from_slice(KeyBuf::first_on_row(row).bytes());
             let reference = evenkeel_protocol::with_magic(&pb::Reference { splitkey, range: range.into() });
             for store in parent.stores() {
                 let family = dir.join(store.family().name_text());
                 self.fs().mkdirs(&family)?;
+                let (_, listed) =
+                    created.entry(store.family().name_text()).or_insert((store.tracker_kind(), Vec::new()));
                 for file in store.files() {
                     let name = format!("{}.{}", file.name, parent.info().encoded_name());
-                    self.fs().write_atomically(&family.join(name), &reference)?;
+                    self.fs().write_atomically(&family.join(&name), &reference)?;
+                    listed.push(ListedFile { name, bytes: 0 });
                 }
             }
+        }
+        for (family, (kind, files)) in created {
+            self.track_files(&dir.join(family), kind, files)?;
         }
         let edits = dir.join(layout::RECOVERED_EDITS_DIR);
         let options = CreateOptions { overwrite: true, parents: true, kind: FileKind::Small };
         let mut file = self.fs().create(&edits.join(format!("{seq_id}.seqid")), options)?;
         file.sync()?;
         Ok(file.close()?)
+    }
+
+    /// Lists the files of a new region's family.
+    fn track_files(&self, family_dir: &Path, kind: TrackerKind, files: Vec<ListedFile>) -> Result<()> {
+        let env = &self.parts.region_env.stores;
+        StoreFileTracker::new(Arc::clone(&env.fs), Arc::clone(&env.clock), family_dir, kind).begin(files)
     }
 
     /// Merges adjacent regions. In HBase `forcible` also merges non-adjacent regions and all
@@ -158,6 +181,10 @@ impl Master {
             return Ok(id);
         }
         let mut regions = encoded.iter().map(|e| self.online(e)).collect::<Result<Vec<_>>>()?;
+        for region in &regions {
+            let message = format!("Can't merge non-default replicas; {}", region.info().name_text());
+            check_primary(region.info(), ErrorKind::MergeRegion, &message)?;
+        }
         regions.sort_by(|a, b| a.info().start_key().cmp(b.info().start_key()));
         check_mergeable(&regions, forcible)?;
         let merge_of = || {
@@ -206,7 +233,9 @@ impl Master {
         closed.commit();
         prepared.commit();
         tracing::info!(%table, parents = parents.len(), "regions merged");
-        self.compact_references(&opened.serve());
+        let opened = opened.serve();
+        self.update_replicas(table);
+        self.compact_references(&opened);
         Ok(Vec::new())
     }
 
@@ -216,7 +245,7 @@ impl Master {
     /// needs a compaction.
     pub(crate) fn compact_references(&self, regions: &[Arc<Region>]) {
         let background = self.parts.regionserver.background();
-        for region in regions.iter().filter(|region| has_references(region)) {
+        for region in regions.iter().filter(|region| !region.is_secondary() && has_references(region)) {
             background.request_compaction(region, None, true);
         }
     }
@@ -269,12 +298,12 @@ impl Master {
     }
 
     fn forget_merge_parents(&self, region: &MetaRegion) -> Result<usize> {
-        let qualifiers =
-            (0..region.merge_parents.len()).map(|at| format!("merge{at:04}").into_bytes()).collect();
         for parent in &region.merge_parents {
             reconcile::archive_region(self.fs(), self.root(), parent)?;
         }
-        self.parts.meta.commit(vec![MetaChange::DeleteColumns(region.info.clone(), qualifiers)])?;
+        self.parts
+            .meta
+            .commit(vec![MetaChange::DeleteColumns(region.info.clone(), region.merge_columns.clone())])?;
         Ok(region.merge_parents.len())
     }
 
@@ -392,10 +421,14 @@ impl Master {
     fn region_in_meta(&self, encoded: &str) -> Result<RegionInfo> {
         let mut regions = self.parts.meta.regions(None)?.into_iter().map(|region| region.info);
         let found = regions.find(|info| info.encoded_name() == encoded && !info.is_split_parent());
+        let found = match found {
+            None => self.replica_in_meta(encoded)?,
+            found => found,
+        };
         found.ok_or_else(|| HBaseError::new(ErrorKind::UnknownRegion, encoded))
     }
 
-    /// Returns the number of served regions of a table.
+    /// Returns the number of served regions of a table, with their secondary replicas.
     pub(crate) fn served_region_count(&self, table: &TableName) -> usize {
         self.parts.regionserver.regions().of_table(table).len()
     }

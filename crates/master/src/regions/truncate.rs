@@ -4,7 +4,8 @@
 //! 2. Each family gets a file without cells ([`Region::write_empty_files`]). Its sequence id makes
 //!    a later replay skip the edits that logs still hold, also one by stock HBase.
 //! 3. A *truncation record* of the files of step 1 is written. This is the commit point.
-//! 4. These files are archived, and the record is deleted.
+//! 4. These files are removed from the lists of stores that read one, and archived, and the record
+//!    is deleted.
 //! 5. The region is opened and served again.
 //!
 //! ```text
@@ -19,6 +20,7 @@
 //! archived in part. If the record cannot be written, it is deleted before the region is served
 //! again, because it may exist nonetheless.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,11 +30,13 @@ use evenkeel_fs::FileSystem;
 use evenkeel_region::archive::archive_file;
 use evenkeel_region::layout;
 use evenkeel_region::region::Region;
+use evenkeel_region::store_file_tracker::{self, TrackerKind, TrackerSettings};
 
 use crate::descriptors::DESCRIPTOR_DIR;
 use crate::meta::TableState;
+use crate::replicas::check_primary;
 use crate::tables::Nonce;
-use crate::{Master, is_built_in, reconcile};
+use crate::{Master, descriptors, is_built_in, reconcile};
 
 const PREFIX: &str = ".truncate.";
 const FILE: &str = "file ";
@@ -57,6 +61,9 @@ impl Master {
         if is_built_in(&table) {
             return Err(HBaseError::do_not_retry(format!("the region of {table} must be served")));
         }
+        let message =
+            "Can't truncate replicas directly. Replicas are auto-truncated when their primary is truncated.";
+        check_primary(&info, ErrorKind::IllegalArgument, message)?;
         if self.table(&table)?.state != TableState::Enabled {
             return Err(HBaseError::new(ErrorKind::TableNotEnabled, table.to_string()));
         }
@@ -103,7 +110,9 @@ impl Master {
             move |master| {
                 master.evict_files(&files);
                 archive_files(master.fs(), master.root(), &name, &encoded, &files)?;
-                Ok(master.fs().delete(&record).map(drop)?)
+                master.fs().delete(&record)?;
+                master.refresh_replicas(&name);
+                Ok(())
             }
         });
         self.serve_truncated(&info, &table).unwrap_or_else(|error| {
@@ -211,6 +220,7 @@ fn archive_files(
 ) -> Result<()> {
     let region = layout::table_dir(root, table).join(encoded);
     let archive = layout::archive_table_dir(root, table).join(encoded);
+    forget_files(fs, root, table, (region.as_path(), files))?;
     for file in files {
         let path = region.join(file);
         if !fs.exists(&path)? {
@@ -222,9 +232,43 @@ fn archive_files(
     Ok(())
 }
 
+/// Removes files of a region from the lists of its stores. A store that reads no list may have one
+/// that is out of date or damaged: it stays.
+fn forget_files(
+    fs: &dyn FileSystem,
+    root: &Path,
+    table: &TableName,
+    (region, files): (&Path, &[PathBuf]),
+) -> Result<()> {
+    let descriptor = descriptors::read_or_damage(fs, &layout::table_dir(root, table))?.ok().flatten();
+    let mut by_family: BTreeMap<&Path, BTreeSet<&str>> = BTreeMap::new();
+    for file in files {
+        if let (Some(family), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) {
+            by_family.entry(family).or_default().insert(name);
+        }
+    }
+    by_family.iter().try_for_each(|(family, names)| {
+        let kind = tracker_of(descriptor.as_ref(), family);
+        store_file_tracker::forget(fs, &region.join(family), kind, names)
+    })
+}
+
+/// Returns the tracker of a family, by its directory; FILE if it is unknown, so that a list is
+/// changed if there is one.
+fn tracker_of(table: Option<&TableDescriptor>, family_dir: &Path) -> TrackerKind {
+    let kind = table.and_then(|table| {
+        let mut families = table.families();
+        let family = families.find(|family| Path::new(&family.name_text()) == family_dir)?;
+        TrackerKind::of(&TrackerSettings::of(table, family)).ok()
+    });
+    kind.unwrap_or(TrackerKind::File)
+}
+
 #[cfg(test)]
 mod tests {
+    use evenkeel_common::ColumnFamilyDescriptor;
     use evenkeel_fs::MemoryFileSystem;
+    use evenkeel_region::store_file_tracker::{LIST_DIR, TRACKER_IMPL};
 
     use super::*;
 
@@ -258,5 +302,25 @@ mod tests {
         assert!(!fs.exists(&record).expect("looked"));
         let archived = layout::archive_table_dir(root, &table).join(REGION);
         assert_eq!(fs.read_all(&archived.join("g/00cc"), 9).expect("there"), b"cells");
+    }
+
+    #[test]
+    fn a_damaged_list_that_no_store_reads_does_not_prevent_a_truncation() {
+        let (fs, root) = (MemoryFileSystem::new(), Path::new("/hbase"));
+        let name: TableName = "t".parse().expect("legal");
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        let dir = layout::table_dir(root, &name);
+        let file = dir.join(REGION).join("f/00aa");
+        fs.write_atomically(&file, b"cells").expect("written");
+        let list = dir.join(REGION).join("f").join(LIST_DIR).join("f1.1");
+        fs.write_atomically(&list, b"garbage!").expect("written");
+        write_record(&fs, &record_path(&dir, REGION), &["f/00aa".into()]).expect("written");
+        let table = TableDescriptor::new(name.clone()).with_family(family);
+        descriptors::write(&fs, &dir, &table.clone().with(TRACKER_IMPL, "FILE")).expect("written");
+        finish_all(&fs, root, &name).expect_err("its list is damaged");
+        assert!(fs.exists(&file).expect("looked"));
+        descriptors::write(&fs, &dir, &table.with(TRACKER_IMPL, "DEFAULT")).expect("written");
+        finish_all(&fs, root, &name).expect("archived");
+        assert!(!fs.exists(&file).expect("looked"));
     }
 }

@@ -1,5 +1,5 @@
-//! Background work of the master: its switches, and RPCs that run the catalog janitor and the
-//! cleaners at once.
+//! Background work of the master: its switches, and RPCs that run the catalog janitor, the cleaners
+//! and the normalizer at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use evenkeel_common::{HBaseError, Result, length};
 use evenkeel_protocol::pb;
 use prost::Message;
 
-use super::{Method, methods};
+use super::{Method, methods, name_of, tables};
 use crate::Master;
 
 pub(super) const METHODS: &[Method<Master>] = methods![
@@ -76,8 +76,11 @@ fn is_balancer_enabled(
     Ok(pb::IsBalancerEnabledResponse { enabled: is_on(&master.switches.balancer) })
 }
 
-fn normalize(master: &Arc<Master>, _: pb::NormalizeRequest) -> Result<pb::NormalizeResponse> {
-    Ok(pb::NormalizeResponse { normalizer_ran: is_on(&master.switches.normalizer) })
+/// Queues the tables; replies before they are normalized, as HBase does.
+fn normalize(master: &Arc<Master>, q: pb::NormalizeRequest) -> Result<pb::NormalizeResponse> {
+    let names = q.table_names.iter().map(name_of).collect::<Result<Vec<_>>>()?;
+    let matching = || tables::matching(master, &names, q.regex.as_deref(), q.namespace.as_deref());
+    Ok(pb::NormalizeResponse { normalizer_ran: master.normalize_regions(matching, true)? })
 }
 
 fn set_normalizer_running(

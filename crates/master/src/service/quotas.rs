@@ -1,8 +1,8 @@
-//! Quotas, with the replies of a master whose `hbase.quota.enabled` is false.
+//! Quotas. Those of space have the replies of a master without any.
 
 use std::sync::Arc;
 
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::Result;
 use evenkeel_protocol::pb;
 
 use super::{Method, methods};
@@ -15,18 +15,25 @@ pub(super) const METHODS: &[Method<Master>] = methods![
     "GetSpaceQuotaRegionSizes" => |_: &Arc<Master>, _: pb::GetSpaceQuotaRegionSizesRequest| {
         Ok(pb::GetSpaceQuotaRegionSizesResponse::default())
     },
-    "IsRpcThrottleEnabled" => |_: &Arc<Master>, _: pb::IsRpcThrottleEnabledRequest| {
-        Ok(pb::IsRpcThrottleEnabledResponse { rpc_throttle_enabled: false })
+    "IsRpcThrottleEnabled" => |master: &Arc<Master>, _: pb::IsRpcThrottleEnabledRequest| {
+        Ok(pb::IsRpcThrottleEnabledResponse { rpc_throttle_enabled: master.is_rpc_throttle_on() })
     },
-    "SetQuota" => set_quota,
-    "SwitchExceedThrottleQuota" => |_: &Arc<Master>, _: pb::SwitchExceedThrottleQuotaRequest| {
-        Ok(pb::SwitchExceedThrottleQuotaResponse { previous_exceed_throttle_quota_enabled: false })
-    },
-    "SwitchRpcThrottle" => |_: &Arc<Master>, _: pb::SwitchRpcThrottleRequest| {
-        Ok(pb::SwitchRpcThrottleResponse { previous_rpc_throttle_enabled: false })
+    waits "SetQuota" => set_quota,
+    waits "SwitchExceedThrottleQuota" => switch_exceed_throttle_quota,
+    "SwitchRpcThrottle" => |master: &Arc<Master>, request: pb::SwitchRpcThrottleRequest| {
+        let before = master.switch_rpc_throttle(request.rpc_throttle_enabled);
+        Ok(pb::SwitchRpcThrottleResponse { previous_rpc_throttle_enabled: before })
     },
 ];
 
-fn set_quota(_: &Arc<Master>, _: pb::SetQuotaRequest) -> Result<pb::SetQuotaResponse> {
-    Err(HBaseError::do_not_retry("quota support disabled"))
+fn set_quota(master: &Arc<Master>, request: pb::SetQuotaRequest) -> Result<pb::SetQuotaResponse> {
+    master.set_quota(&request).map(|()| pb::SetQuotaResponse {})
+}
+
+fn switch_exceed_throttle_quota(
+    master: &Arc<Master>,
+    request: pb::SwitchExceedThrottleQuotaRequest,
+) -> Result<pb::SwitchExceedThrottleQuotaResponse> {
+    let before = master.switch_exceed_throttle_quota(request.exceed_throttle_quota_enabled)?;
+    Ok(pb::SwitchExceedThrottleQuotaResponse { previous_exceed_throttle_quota_enabled: before })
 }

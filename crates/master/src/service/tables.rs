@@ -87,21 +87,42 @@ pub(crate) fn get_table_descriptors(
     Ok(pb::GetTableDescriptorsResponse { table_schema: schemas(master, &tables)? })
 }
 
+/// Returns those of the named tables whose whole name matches an expression. Without names, those
+/// of users, of one namespace or of all.
+pub(crate) fn matching(
+    master: &Master,
+    names: &[TableName],
+    regex: Option<&str>,
+    namespace: Option<&str>,
+) -> Result<Vec<Table>> {
+    if names.is_empty() {
+        return select(master, regex, false, namespace);
+    }
+    let matches = name_filter(regex)?;
+    Ok(names.iter().filter(|name| matches(name)).filter_map(|name| master.table(name).ok()).collect())
+}
+
 /// Returns the tables whose whole name matches an expression, of one namespace or of all.
 fn select(master: &Master, regex: Option<&str>, system: bool, namespace: Option<&str>) -> Result<Vec<Table>> {
-    let regex = regex.map(anchored).transpose()?;
+    let matches = name_filter(regex)?;
     let namespace = namespace.filter(|n| !n.is_empty());
     namespace.map_or(Ok(()), |n| master.namespaces().get(n).map(drop))?;
-    let matches = |name: &TableName| {
-        regex.as_ref().is_none_or(|r| {
-            r.is_match(&name.to_string()) || r.is_match(&format!("{}:{}", name.namespace(), name.qualifier()))
-        })
-    };
     let wanted = |table: &Table| {
         let name = table.descriptor.name();
         (system || !name.is_system()) && namespace.is_none_or(|n| n == name.namespace()) && matches(name)
     };
     Ok(master.tables().into_iter().filter(wanted).collect())
+}
+
+/// Returns whether an expression matches the whole name of a table, with or without the default
+/// namespace.
+fn name_filter(regex: Option<&str>) -> Result<impl Fn(&TableName) -> bool> {
+    let regex = regex.map(anchored).transpose()?;
+    Ok(move |name: &TableName| {
+        regex.as_ref().is_none_or(|r| {
+            r.is_match(&name.to_string()) || r.is_match(&format!("{}:{}", name.namespace(), name.qualifier()))
+        })
+    })
 }
 
 fn anchored(regex: &str) -> Result<Regex> {

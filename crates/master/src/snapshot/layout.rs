@@ -14,12 +14,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_fs::FileSystem;
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::write_region_info;
+use evenkeel_region::store::StoreEnv;
+use evenkeel_region::store_file_tracker::{ListedFile, StoreFileTracker, TrackerKind, TrackerSettings};
 
 use super::store::{Snapshot, corrupted, region_of};
 use super::verify::Entry;
@@ -118,18 +121,13 @@ impl<'a> Layout<'a> {
         Ok(found)
     }
 
-    /// Creates the directories and the links.
-    pub(super) fn write(&self, fs: &dyn FileSystem, root: &Path, table: &TableDescriptor) -> Result<()> {
-        self.all().try_for_each(|region| self.write_region(fs, root, table, region))
+    /// Creates the directories and the links, and lists of them where the table keeps lists.
+    pub(super) fn write(&self, env: &StoreEnv, table: &TableDescriptor) -> Result<()> {
+        self.all().try_for_each(|region| self.write_region(env, table, region))
     }
 
-    fn write_region(
-        &self,
-        fs: &dyn FileSystem,
-        root: &Path,
-        table: &TableDescriptor,
-        region: &NewRegion<'_>,
-    ) -> Result<()> {
+    fn write_region(&self, env: &StoreEnv, table: &TableDescriptor, region: &NewRegion<'_>) -> Result<()> {
+        let (fs, root) = (&*env.fs, &*env.root);
         let dir = layout::region_dir(root, &region.info);
         fs.delete(&dir)?;
         write_region_info(fs, &dir, &region.info)?;
@@ -138,13 +136,22 @@ impl<'a> Layout<'a> {
         }
         for family in &region.manifest.family_files {
             let name = String::from_utf8_lossy(&family.family_name).into_owned();
+            let family_dir = dir.join(&name);
+            let mut listed = Vec::new();
             for file in &family.store_files {
-                self.write_file(fs, root, region, &dir.join(&name), file)?;
+                let name = self.write_file(fs, root, region, &family_dir, file)?;
+                listed.push(ListedFile { name, bytes: 0 });
+            }
+            if let Some(family) = table.family(&family.family_name) {
+                let kind = TrackerKind::of(&TrackerSettings::of(table, family))?;
+                let (fs, clock) = (Arc::clone(&env.fs), Arc::clone(&env.clock));
+                StoreFileTracker::new(fs, clock, &family_dir, kind).begin(listed)?;
             }
         }
         Ok(())
     }
 
+    /// Creates a link or a reference, and returns its name.
     fn write_file(
         &self,
         fs: &dyn FileSystem,
@@ -152,12 +159,15 @@ impl<'a> Layout<'a> {
         region: &NewRegion<'_>,
         family_dir: &Path,
         file: &pb::snapshot_region_manifest::StoreFile,
-    ) -> Result<()> {
+    ) -> Result<String> {
         let from = &region.from;
         let of = (region.info.table(), region.info.encoded_name());
         let family = family_dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         match Entry::of(from.table(), from.encoded_name(), &file.name)? {
-            Entry::File(link) => links::create(fs, root, family_dir, of, &link),
+            Entry::File(link) => {
+                links::create(fs, root, family_dir, of, &link)?;
+                Ok(link.name())
+            }
             Entry::Half { file: link, parent } => {
                 let parent = self.names.get(&parent).unwrap_or(&parent);
                 links::create_back_reference(fs, root, family, of, &link)?;
@@ -169,7 +179,9 @@ impl<'a> Layout<'a> {
                         fs.read_all(&path, REFERENCE_BYTES_MAX)?
                     }
                 };
-                Ok(fs.write_atomically(&family_dir.join(format!("{}.{parent}", link.name())), &content)?)
+                let name = format!("{}.{parent}", link.name());
+                fs.write_atomically(&family_dir.join(&name), &content)?;
+                Ok(name)
             }
         }
     }

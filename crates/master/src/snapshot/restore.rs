@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
+use evenkeel_region::store_file_tracker::{TRACKER_IMPL, TrackerImpl, validate_pre_restore_snapshot};
 
 use super::layout::Layout;
 use super::store::Snapshot;
@@ -23,10 +24,8 @@ use super::verify::verify;
 use super::{check_name, check_not_expired, is_running, table_of, text_of};
 use crate::change_intent::ChangeIntent;
 use crate::meta::{MetaChange, MetaRegion, TableState};
-use crate::tables::{Nonce, checks, with_merge_parents};
+use crate::tables::{Nonce, changed, checks, with_merge_parents};
 use crate::{Master, Table, descriptors, is_built_in, reconcile};
-
-const TRACKER: &str = "hbase.store.file-tracker.impl";
 
 impl Master {
     /// Restores an existing table, or clones a snapshot to a new one. `tracker` is a store file
@@ -70,9 +69,11 @@ impl Master {
         tracker: Option<&str>,
         nonce: Nonce,
     ) -> Result<u64> {
-        checks::check_table_name(&name)?;
-        let descriptor = clone_of(&snapshot.table, &name, tracker);
-        checks::check_table(&descriptor, &self.parts.conf)?;
+        if let Some(tracker) = tracker.filter(|tracker| !tracker.is_empty()) {
+            TrackerImpl::parse(tracker)?;
+        }
+        let descriptor = clone_of(&snapshot.table, &name, tracker)?;
+        checks::check_new_table(&descriptor, &self.parts.conf)?;
         let master = Arc::clone(self);
         let bytes = snapshot.bytes();
         self.procedures.submit_holding(
@@ -102,7 +103,7 @@ impl Master {
         let made = layout.all().map(|region| &region.info);
         let whole = whole.with_intent(ChangeIntent::write(self.fs(), &self.table_dir(name), made, [])?);
         let prepared = descriptors::write(self.fs(), &self.table_dir(name), &table)
-            .and_then(|()| layout.write(self.fs(), self.root(), &table))
+            .and_then(|()| layout.write(&self.parts.region_env.stores, &table))
             .and_then(|()| self.open_regions(&table, layout.live_infos()));
         let regions = prepared.map_err(|error| {
             restore_error(format!("clone snapshot={} failed because {error}", text_of(&snapshot.description)))
@@ -114,7 +115,9 @@ impl Master {
         whole.commit().into_iter().for_each(|intent| intent.remove(self.fs()));
         let regions = regions.serve();
         tracing::info!(snapshot = snapshot.description.name, table = %name, regions = regions.len(), "snapshot cloned");
+        let name = table.name().clone();
         self.store_table(table, TableState::Enabled);
+        self.update_replicas(&name);
         self.compact_references(&regions);
         Ok(Vec::new())
     }
@@ -124,7 +127,7 @@ impl Master {
         if is_built_in(&name) || name.is_system() {
             return Err(HBaseError::do_not_retry(format!("{name} cannot be restored here")));
         }
-        check_same_tracker(&table.descriptor, &snapshot.table)?;
+        validate_pre_restore_snapshot(&table.descriptor, &snapshot.table)?;
         check_restorable(table)?;
         let master = Arc::clone(self);
         let bytes = snapshot.bytes();
@@ -148,7 +151,7 @@ impl Master {
         let name = table.descriptor.name();
         let before = self.parts.meta.regions(Some(name))?;
         let layout = Layout::plan(snapshot, name, self.new_region_ids(snapshot.regions.len()))?;
-        let restored = Arc::new(clone_of(&snapshot.table, name, None));
+        let restored = Arc::new(clone_of(&snapshot.table, name, None)?);
         let first = layout.live_infos().into_iter().next();
         let first = first.ok_or_else(|| restore_error("the snapshot has no regions".to_owned()))?;
         let dirs = layout.all().map(|region| self.region_dir(&region.info)).collect();
@@ -156,7 +159,7 @@ impl Master {
         let intent = ChangeIntent::write(self.fs(), &self.table_dir(name), changed, [])?;
         let whole = self.prepared_dirs(name, dirs).with_intent(intent);
         layout
-            .write(self.fs(), self.root(), &restored)
+            .write(&self.parts.region_env.stores, &restored)
             .and_then(|()| descriptors::write_pending(self.fs(), &self.table_dir(name), &restored, &first))
             .map_err(|error| {
                 let snapshot = text_of(&snapshot.description);
@@ -204,14 +207,21 @@ fn parents(layout: &Layout<'_>) -> Result<impl Iterator<Item = MetaChange>> {
         .map(|(parent, daughters): (RegionInfo, _)| MetaChange::SplitParent(parent, daughters)))
 }
 
-/// Copies a table's descriptor under another name.
-fn clone_of(table: &TableDescriptor, name: &TableName, tracker: Option<&str>) -> TableDescriptor {
+/// Copies a table's descriptor under another name. `tracker` replaces those of the table and its
+/// families (`CloneSnapshotProcedure.updateTableDescriptorWithSFT`).
+///
+/// # Errors
+/// None in practice.
+fn clone_of(table: &TableDescriptor, name: &TableName, tracker: Option<&str>) -> Result<TableDescriptor> {
     let empty = TableDescriptor::new(name.clone()).with_attributes(table.attributes().clone());
-    let clone = table.families().cloned().fold(empty, TableDescriptor::with_family);
-    match tracker.filter(|tracker| !tracker.is_empty()) {
-        Some(tracker) => clone.with(TRACKER, tracker),
-        None => clone,
+    let mut clone = table.families().cloned().fold(empty, TableDescriptor::with_family);
+    if let Some(tracker) = tracker.filter(|tracker| !tracker.is_empty()) {
+        for family in table.families() {
+            clone = changed(&clone, Some(family.name()), &[(TRACKER_IMPL, None)])?;
+        }
+        clone = clone.with(TRACKER_IMPL, tracker);
     }
+    Ok(clone)
 }
 
 fn check_restorable(table: &Table) -> Result<()> {
@@ -223,20 +233,6 @@ fn check_restorable(table: &Table) -> Result<()> {
         table.descriptor.name()
     );
     Err(HBaseError::new(ErrorKind::UnsupportedOperation, message))
-}
-
-/// A restore must not change the store file tracker (`validatePreRestoreSnapshot`).
-fn check_same_tracker(table: &TableDescriptor, snapshot: &TableDescriptor) -> Result<()> {
-    let tracker = |table: &TableDescriptor| table.text(TRACKER).unwrap_or("DEFAULT").to_owned();
-    if tracker(table) == tracker(snapshot) {
-        return Ok(());
-    }
-    Err(restore_error(format!(
-        "Existing Table {} and snapshot table have different store file trackers: {} and {}",
-        table.name(),
-        tracker(table),
-        tracker(snapshot)
-    )))
 }
 
 fn restore_error(message: String) -> HBaseError {

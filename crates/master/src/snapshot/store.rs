@@ -1,4 +1,5 @@
-//! Snapshots on disk, in HBase's layout version 2.
+//! Snapshots on disk, in HBase's layout version 2. Those of layout version 0 are read
+//! ([`manifest_v1`]).
 //!
 //! ```text
 //! .hbase-snapshot/<name>/.snapshotinfo    SnapshotDescription, bare
@@ -16,6 +17,7 @@ use evenkeel_hfile::{HFileLink, StoreFileName};
 use evenkeel_protocol::pb;
 use prost::Message;
 
+use super::manifest_v1;
 use crate::tables::checks::descriptor_bytes;
 
 const DIR: &str = ".hbase-snapshot";
@@ -161,8 +163,10 @@ impl<'a> SnapshotStore<'a> {
         dir: &Path,
         description: &pb::SnapshotDescription,
     ) -> Result<pb::SnapshotDataManifest> {
-        if description.version() != LAYOUT_VERSION {
-            return Err(corrupted(format!("Invalid Snapshot version: {}", description.version())));
+        match description.version() {
+            LAYOUT_VERSION => (),
+            manifest_v1::LAYOUT_VERSION => return manifest_v1::read(self.fs, dir, self.manifest_bytes_max),
+            other => return Err(corrupted(format!("Invalid Snapshot version: {other}"))),
         }
         let unreadable =
             |why: &dyn std::fmt::Display| corrupted(format!("unable to parse data manifest {why}"));
@@ -187,12 +191,26 @@ impl<'a> SnapshotStore<'a> {
             .collect())
     }
 
-    /// Returns the status of the manifest in a snapshot's directory; `None` if there is none.
+    /// Returns the status of the manifest in a snapshot's directory, or of the description of a
+    /// snapshot in a layout without manifest. Returns `None` if the snapshot names no files yet.
     ///
     /// # Errors
-    /// `IOException` from the file system.
+    /// `IOException` from the file system; `CorruptedSnapshotException` if there is no manifest and
+    /// the description cannot be read.
     pub fn manifest_status(&self, dir: &Path) -> Result<Option<FileStatus>> {
-        match self.fs.status(&dir.join(MANIFEST_FILE)) {
+        if let Some(status) = self.status(&dir.join(MANIFEST_FILE))? {
+            return Ok(Some(status));
+        }
+        match self.status(&dir.join(INFO_FILE))? {
+            Some(status) if self.description_in(dir)?.version() == manifest_v1::LAYOUT_VERSION => {
+                Ok(Some(status))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn status(&self, path: &Path) -> Result<Option<FileStatus>> {
+        match self.fs.status(path) {
             Ok(status) => Ok(Some(status)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),

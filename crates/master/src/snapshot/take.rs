@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableName};
+use evenkeel_metrics::activity::{self, ActivityKind, RunningActivity};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::snapshot_description::Type;
-use evenkeel_region::store::Store;
+use evenkeel_region::store::{Store, StoreEnv};
 use evenkeel_region::{layout, snapshot_manifest};
 use prost::Message;
 
@@ -56,7 +57,11 @@ impl Master {
         let id = self.procedures.submit_holding(bytes, kind, nonce, Some(&table.clone()), move || {
             let _lock = master.lock_table(&table)?;
             let _files_stay = master.cleaners.pause();
-            master.take_now(snapshot, &table).inspect_err(|_| master.discard_snapshot(&name))
+            let activity = activity::begin(ActivityKind::Snapshot, format!("{name} of {table}"));
+            master.take_now(snapshot, &table, &activity).inspect_err(|error| {
+                activity.fail(error);
+                master.discard_snapshot(&name);
+            })
         })?;
         taking.insert(key, id);
         Ok(id)
@@ -126,7 +131,12 @@ impl Master {
         Err(HBaseError::new(ErrorKind::UnknownSnapshot, message))
     }
 
-    fn take_now(&self, mut snapshot: pb::SnapshotDescription, name: &TableName) -> Result<Vec<u8>> {
+    fn take_now(
+        &self,
+        mut snapshot: pb::SnapshotDescription,
+        name: &TableName,
+        activity: &RunningActivity,
+    ) -> Result<Vec<u8>> {
         let table = self.table(name)?;
         match table.state {
             TableState::Enabled => {}
@@ -139,9 +149,12 @@ impl Master {
             }
         }
         let flush = snapshot.r#type() == Type::Flush;
-        let regions = self.parts.meta.regions(Some(name))?;
-        let regions = regions.iter().map(|region| self.region_manifest(&table, &region.info, flush));
-        let regions = regions.collect::<Result<Vec<_>>>()?;
+        let all = self.parts.meta.regions(Some(name))?;
+        let mut regions = Vec::with_capacity(all.len());
+        for region in &all {
+            activity.set_parts(regions.len(), all.len());
+            regions.push(self.region_manifest(&table, &region.info, flush)?);
+        }
         check_not_expired(&snapshot, self.clock().now_ms())?;
         let mut descriptor = (*table.descriptor).clone();
         if descriptor.text("MAX_FILESIZE").is_none() && snapshot.max_file_size() > 0 {
@@ -188,6 +201,8 @@ impl Master {
         }
         self.replay_edits(table, info)?;
         let stores = &self.parts.region_env.stores;
+        let config = stores.config.for_table(&table.descriptor);
+        let stores = &StoreEnv { config, ..stores.clone() };
         let families = table.descriptor.families();
         families.map(|family| Ok(of_store(&Store::open(stores, family.clone(), info)?))).collect()
     }

@@ -1,6 +1,7 @@
 //! Snapshots over files in memory: the state after the disk fails, or the process dies, at any
 //! step.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use evenkeel_common::{ErrorKind, Result, TableName};
 use evenkeel_fs::{FileSystem, Op};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::snapshot_description::Type;
+use prost::Message;
 
 use super::*;
 use crate::meta::TableState;
@@ -102,6 +104,79 @@ fn a_snapshot_outlives_its_table() {
         "nobody needs them now"
     );
     assert_eq!(cluster.rows_of(&clone_name()), ROWS);
+}
+
+/// Converts the snapshot `s` to the layout of HBase 0.98. Its reference files have their content if
+/// `with_content`, and are empty otherwise.
+fn convert_to_layout_of_098(cluster: &Cluster, with_content: bool) {
+    let store = SnapshotStore::new(&cluster.memory, Path::new("/hbase"), store::MANIFEST_BYTES_MAX);
+    let snapshot = store.read("s").expect("read");
+    let dir = store.dir("s");
+    cluster.memory.delete(&dir.join("data.manifest")).expect("deleted");
+    let description = pb::SnapshotDescription { version: None, ..snapshot.description };
+    cluster
+        .memory
+        .write_atomically(&dir.join(".snapshotinfo"), &description.encode_to_vec())
+        .expect("written");
+    crate::descriptors::write(&cluster.memory, &dir, &snapshot.table).expect("written");
+    for region in &snapshot.regions {
+        let info = store::region_of(region).expect("legal");
+        let dir = dir.join(info.encoded_name());
+        evenkeel_region::region::write_region_info(&cluster.memory, &dir, &info).expect("written");
+        for family in &region.family_files {
+            let dir = dir.join(String::from_utf8_lossy(&family.family_name).as_ref());
+            for file in &family.store_files {
+                let reference = file.reference.as_ref().filter(|_| with_content);
+                let content = reference.map(evenkeel_protocol::with_magic).unwrap_or_default();
+                cluster.memory.write_atomically(&dir.join(&file.name), &content).expect("written");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_in_the_layout_of_098_keeps_its_files_and_is_cloned() {
+    let cluster = with_snapshot();
+    convert_to_layout_of_098(&cluster, true);
+    assert_eq!(names(&cluster), ["s"]);
+    cluster.run(disable).expect("disabled");
+    cluster.run(|master| master.delete_table(table_name(), NO_NONCE)).expect("deleted");
+    clean(&cluster);
+    cluster.run(clone).expect("cloned");
+    assert_eq!(cluster.rows_of(&clone_name()), ROWS);
+    cluster.master().delete_snapshot("s").expect("deleted");
+    assert_eq!(names(&cluster), Vec::<String>::new());
+}
+
+#[test]
+fn references_in_the_layout_of_098() {
+    for with_content in [true, false] {
+        let cluster = Cluster::with_table();
+        for region in cluster.regions() {
+            region.flush().expect("flushed");
+        }
+        cluster.master().parts.regionserver.background().switch_compactions(false);
+        cluster.run(split).expect("split");
+        cluster.run(take).expect("taken");
+        convert_to_layout_of_098(&cluster, with_content);
+        cluster.run(clone).expect("cloned");
+        assert_eq!(cluster.rows_of(&clone_name()), ROWS, "{with_content}");
+    }
+}
+
+#[test]
+fn a_damaged_snapshot_in_the_layout_of_098_keeps_the_archive() {
+    let cluster = with_snapshot();
+    convert_to_layout_of_098(&cluster, true);
+    let region = cluster.memory.list(&path(".hbase-snapshot/s")).expect("listed");
+    let region =
+        region.iter().find(|entry| entry.is_dir && !entry.name().starts_with('.')).expect("a region");
+    cluster.memory.write_atomically(&region.path.join(".regioninfo"), b"damage").expect("written");
+    cluster.run(disable).expect("disabled");
+    cluster.run(|master| master.delete_table(table_name(), NO_NONCE)).expect("deleted");
+    clean(&cluster);
+    assert!(cluster.memory.exists(&path("archive/data/default/t")).expect("looked"));
+    assert_eq!(cluster.run(clone).expect_err("refused").kind(), ErrorKind::CorruptedSnapshot);
 }
 
 #[test]

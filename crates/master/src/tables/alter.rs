@@ -9,9 +9,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use evenkeel_common::{
-    Binary, ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName,
-};
+use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName};
+use evenkeel_region::store_file_tracker::check_for_modify_table;
 
 use super::{Nonce, checks, with_merge_parents};
 use crate::change_intent::ChangeIntent;
@@ -90,43 +89,6 @@ impl Master {
         })
     }
 
-    /// Changes the store file tracker of a table, or of a family of it. Regions have one tracker,
-    /// DEFAULT, so a change to it is complete at once, and a change to another one is refused.
-    ///
-    /// # Errors
-    /// `TableNotFoundException`, `TableNotEnabledException`, `NoSuchColumnFamilyException`;
-    /// `DoNotRetryIOException` for a tracker other than DEFAULT; `IOException` for a class that
-    /// does not exist.
-    pub fn modify_tracker(
-        self: &Arc<Self>,
-        name: TableName,
-        family: Option<Vec<u8>>,
-        tracker: &str,
-        nonce: Nonce,
-    ) -> Result<u64> {
-        if let Some(id) = self.procedures.find(nonce) {
-            return Ok(id);
-        }
-        checks::check_new_tracker(tracker)?;
-        self.check_enabled(&name)?;
-        let master = Arc::clone(self);
-        let kind = match family {
-            Some(_) => "ModifyColumnFamilyStoreFileTrackerProcedure",
-            None => "ModifyTableStoreFileTrackerProcedure",
-        };
-        let bytes = family.as_ref().map_or(0, Vec::len);
-        self.procedures.submit_holding(bytes, kind, nonce, Some(&name.clone()), move || {
-            let table = master.check_enabled(&name)?;
-            match family.filter(|family| table.descriptor.family(family).is_none()) {
-                None => Ok(Vec::new()),
-                Some(family) => {
-                    let message = format!("{} does not exist for table {name}", Binary(&family));
-                    Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message))
-                }
-            }
-        })
-    }
-
     /// Submits a change of a table's descriptor; `change` holds `bytes` of the client's.
     fn change(
         self: &Arc<Self>,
@@ -141,24 +103,28 @@ impl Master {
         if is_built_in(&name) {
             return Err(HBaseError::do_not_retry(format!("{name} cannot be altered here")));
         }
-        let changed = change(&self.table(&name)?.descriptor)?;
+        let before = self.table(&name)?.descriptor;
+        let changed = change(&before)?;
         if *changed.name() != name {
             return Err(HBaseError::do_not_retry(format!("{name} cannot become {}", changed.name())));
         }
-        checks::check_table(&changed, &self.parts.conf)?;
+        checks::check_altered_table(&changed, &before, &self.parts.conf)?;
         let master = Arc::clone(self);
         self.procedures.submit_holding(bytes, "ModifyTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let table = master.table(&name)?;
             let changed = Arc::new(change(&table.descriptor)?);
             checks::check_size(&changed)?;
+            check_for_modify_table(&table.descriptor, &changed, table.state != TableState::Enabled)?;
             master.change_now(&table, changed)
         })
     }
 
-    fn change_now(&self, before: &Table, changed: Arc<TableDescriptor>) -> Result<Vec<u8>> {
+    /// Makes a change of a table whose lock the caller holds.
+    pub(super) fn change_now(&self, before: &Table, changed: Arc<TableDescriptor>) -> Result<Vec<u8>> {
         let name = changed.name();
         let regions = self.parts.meta.regions(Some(name))?;
+        self.check_migrated(&before.descriptor, &changed, &regions)?;
         let removed_families = missing_in(&changed, &before.descriptor);
         if !removed_families.is_empty() {
             self.replay_all_edits(before, &regions)?;
@@ -175,6 +141,7 @@ impl Master {
             self.write_descriptor(before, &changed)?;
             self.store_table(Arc::clone(&changed), before.state);
         }
+        self.update_replicas(name);
         self.run_or_defer(name, "files of a deleted family are archived", move |master| {
             master.archive_families(&regions, &removed_families)?;
             intent.take().into_iter().for_each(|intent| intent.remove(master.fs()));

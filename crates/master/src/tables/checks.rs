@@ -9,11 +9,14 @@ use evenkeel_common::{
     ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, TableName, quoted,
 };
 
+use evenkeel_region::store_file_tracker::{TRACKER_IMPL, TrackerImpl, check_for_create_table};
 use evenkeel_regionserver::coprocessor;
 
-/// The smallest `MAX_FILESIZE` (`hbase.hregion.max.filesize.limit`).
+use crate::replicas::REPLICAS_MAX;
+
+/// The default of `hbase.hregion.max.filesize.limit`, the smallest `MAX_FILESIZE`.
 const MAX_FILE_BYTES_MIN: i64 = 2 << 20;
-/// The smallest `MEMSTORE_FLUSHSIZE` (`hbase.hregion.memstore.flush.size.limit`).
+/// The default of `hbase.hregion.memstore.flush.size.limit`, the smallest `MEMSTORE_FLUSHSIZE`.
 const FLUSH_BYTES_MIN: i64 = 1 << 20;
 /// The longest name of a directory, in bytes: `NAME_MAX` of Linux, and the default of HDFS
 /// (`dfs.namenode.fs-limits.max-component-length`).
@@ -29,24 +32,60 @@ const SPLITS_MAX: usize = 65_536;
 const SPLIT_BYTES_MAX: usize = 16 << 20;
 /// Bytes that a split key counts besides its own.
 const SPLIT_BYTES: usize = 64;
-const TRACKER: &str = "hbase.store.file-tracker.impl";
-/// The package of HBase's trackers, and what their classes' names end with.
-const TRACKER_PACKAGE: &str = "org.apache.hadoop.hbase.regionserver.storefiletracker.";
-const TRACKER_SUFFIX: &str = "StoreFileTracker";
 const CHECKS: &str = "hbase.table.sanity.checks";
 
-/// Adds what HBase's master adds to every new table: the implementation of its store file tracker.
-pub fn with_master_defaults(table: TableDescriptor) -> TableDescriptor {
-    if table.text(TRACKER).is_some() { table } else { table.with(TRACKER, "DEFAULT") }
+/// Adds what HBase's master adds to every new table: its store file tracker, which is that of the
+/// server's setting (`StoreFileTrackerFactory.updateWithTrackerConfigs`).
+///
+/// # Errors
+/// `IOException` if the setting is not the name of a tracker.
+pub fn with_master_defaults(table: TableDescriptor, conf: &Configuration) -> Result<TableDescriptor> {
+    if table.text(TRACKER_IMPL).is_some_and(|tracker| !tracker.is_empty()) {
+        return Ok(table);
+    }
+    let setting = conf.get_trimmed(TRACKER_IMPL).map_err(|error| HBaseError::io(error.to_string()))?;
+    let tracker = setting.as_deref().map_or(Ok(TrackerImpl::Default), TrackerImpl::parse)?;
+    Ok(table.with(TRACKER_IMPL, tracker.name()))
 }
 
 /// Checks the descriptor of a new table, and its name.
 ///
 /// # Errors
-/// Returns `DoNotRetryIOException` with HBase's message.
+/// Returns `DoNotRetryIOException` with HBase's message; `IOException` for an unknown store file
+/// tracker.
 pub fn check_new_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
     check_table_name(table.name())?;
+    check_for_create_table(table)?;
+    table.families().try_for_each(check_family_name)?;
     check_table(table, conf)
+}
+
+/// Checks a changed descriptor. Families that the table has already keep their names.
+///
+/// # Errors
+/// Returns `DoNotRetryIOException` with HBase's message.
+pub fn check_altered_table(
+    table: &TableDescriptor,
+    before: &TableDescriptor,
+    conf: &Configuration,
+) -> Result<()> {
+    let is_new = |family: &&ColumnFamilyDescriptor| before.family(family.name()).is_none();
+    table.families().filter(is_new).try_for_each(check_family_name)?;
+    check_but_formats(table, conf)?;
+    if is_off(table, conf) {
+        return Ok(());
+    }
+    // Families of an older HBase may have formats that do not exist any more. They are altered one
+    // by one.
+    let formats = |family: &ColumnFamilyDescriptor| {
+        let compressions = [family.compression()].into_iter().chain(compaction_compressions(family));
+        let others = [family.data_block_encoding(), family.bloom_type()];
+        compressions.chain(others).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let is_changed = |family: &&ColumnFamilyDescriptor| {
+        before.family(family.name()).is_none_or(|before| formats(before) != formats(family))
+    };
+    table.families().filter(is_changed).try_for_each(check_formats)
 }
 
 /// Returns the bytes of a table's descriptor: names, values, and a constant for each of them.
@@ -117,7 +156,9 @@ pub fn check_table_name(name: &TableName) -> Result<()> {
 /// # Errors
 /// Returns `DoNotRetryIOException` with HBase's message.
 pub fn check_region_names<'a>(regions: impl IntoIterator<Item = &'a RegionInfo>) -> Result<()> {
-    match regions.into_iter().map(|region| region.name().len()).find(|len| *len > ROW_BYTES_MAX) {
+    // A secondary replica has the row of its region.
+    let regions = regions.into_iter().filter(|region| region.is_primary());
+    match regions.map(|region| region.name().len()).find(|len| *len > ROW_BYTES_MAX) {
         Some(len) => reject(format!("Row length {len} is > {ROW_BYTES_MAX}")),
         None => Ok(()),
     }
@@ -128,76 +169,35 @@ pub fn check_region_names<'a>(regions: impl IntoIterator<Item = &'a RegionInfo>)
 /// # Errors
 /// Returns `DoNotRetryIOException` with HBase's message.
 pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
+    check_but_formats(table, conf)?;
+    if is_off(table, conf) { Ok(()) } else { table.families().try_for_each(check_formats) }
+}
+
+/// Checks everything but the formats of families' files.
+fn check_but_formats(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
     check_size(table)?;
     table.families().try_for_each(check_always)?;
     if is_off(table, conf) {
         return Ok(());
     }
-    let of_table = number(table.text("MAX_FILESIZE"), "MAX_FILESIZE")?.filter(|bytes| *bytes >= 0);
-    let of_server = || conf.get_i64_or("hbase.hregion.max.filesize", MAX_FILE_BYTES_MIN);
-    let file_bytes = of_table.map_or_else(of_server, Ok).unwrap_or(MAX_FILE_BYTES_MIN);
-    if file_bytes < MAX_FILE_BYTES_MIN {
-        return reject(format!(
-            "MAX_FILESIZE for table descriptor or \"hbase.hregion.max.filesize\" ({file_bytes}) is too small, which \
-             might cause over splitting into unmanageable number of regions."
-        ));
-    }
-    if number(table.text("MEMSTORE_FLUSHSIZE"), "MEMSTORE_FLUSHSIZE")?.is_some_and(|n| n < FLUSH_BYTES_MIN) {
-        return reject(format!(
-            "MEMSTORE_FLUSHSIZE for table descriptor or \"hbase.hregion.memstore.flush.size\" ({}) is too small, which \
-             might cause very frequent flushing.",
-            table.text("MEMSTORE_FLUSHSIZE").unwrap_or_default()
-        ));
-    }
+    check_file_size(table, conf)?;
+    check_flush_size(table, conf)?;
     evenkeel_region::region::split_policy::check_policy(table)?;
     if table.families().len() == 0 {
         return reject("Table should have at least one column family.".into());
     }
-    if number(table.text("REGION_REPLICATION"), "REGION_REPLICATION")?.is_some_and(|n| n < 1) {
+    let replication = number(table.text("REGION_REPLICATION"), "REGION_REPLICATION")?;
+    if replication.is_some_and(|count| count < 1) {
         return reject("Table region replication should be at least one.".into());
     }
-    check_tracker(table)?;
+    if replication.is_some_and(|count| count > i64::from(REPLICAS_MAX)) {
+        return reject(format!("Region Replication cannot exceed {REPLICAS_MAX}."));
+    }
     if let Some(class) = coprocessor::unknown_class(table) {
         return reject(coprocessor::cannot_be_loaded(class));
     }
     evenkeel_region::store::check_classes(table).map_err(HBaseError::do_not_retry)?;
     table.families().try_for_each(check_family)
-}
-
-/// Rejects store file trackers other than the default: a region serves the files that its directory
-/// lists; see `Region::open`.
-fn check_tracker(table: &TableDescriptor) -> Result<()> {
-    let of_families =
-        table.families().filter_map(|family| family.configuration().get(TRACKER).map(String::as_str));
-    let mut trackers = table.text(TRACKER).into_iter().chain(of_families);
-    match trackers.find(|tracker| !is_default_tracker(tracker)) {
-        None => Ok(()),
-        Some(other) => reject(format!("{TRACKER}={other} is not supported")),
-    }
-}
-
-/// Checks the tracker that a table or a family is to change to: a name (of any case) or a class.
-///
-/// # Errors
-/// `DoNotRetryIOException` for a tracker other than DEFAULT; `IOException` for a class that does
-/// not exist.
-pub fn check_new_tracker(tracker: &str) -> Result<()> {
-    let class = tracker.strip_prefix(TRACKER_PACKAGE).and_then(|class| class.strip_suffix(TRACKER_SUFFIX));
-    match tracker.to_uppercase().as_str() {
-        "DEFAULT" => Ok(()),
-        "MIGRATION" => reject(format!("Do not need to transfer to {tracker}")),
-        "FILE" => reject(format!("{TRACKER}={tracker} is not supported")),
-        _ => match class {
-            Some("Default") => Ok(()),
-            Some("Migration") => reject(format!("Do not need to transfer to {tracker}")),
-            Some("FileBased") => reject(format!("{TRACKER}={tracker} is not supported")),
-            _ => Err(HBaseError::io(format!("java.lang.ClassNotFoundException: {tracker}"))),
-        },
-    }
-}
-
-fn is_default_tracker(tracker: &str) -> bool {
-    tracker == "DEFAULT" || tracker.ends_with(".DefaultStoreFileTracker")
 }
 
 /// Returns a flag of a table, as `Boolean.parseBoolean` reads it; true if it is not set.
@@ -208,6 +208,48 @@ pub fn is_on(table: &TableDescriptor, flag: &str) -> bool {
 fn is_off(table: &TableDescriptor, conf: &Configuration) -> bool {
     let of_table = table.text(CHECKS).map(|v| v.eq_ignore_ascii_case("false"));
     of_table.unwrap_or_else(|| conf.get_bool_or(CHECKS, true).is_ok_and(|on| !on))
+}
+
+/// Returns a size: the table's attribute `own`, or else the setting `key` of the table, or else of
+/// the server. HBase reads its settings with those of the table over them.
+fn size_of(
+    table: &TableDescriptor,
+    conf: &Configuration,
+    own: Option<&str>,
+    key: &str,
+    default: i64,
+) -> Result<i64> {
+    for key in own.into_iter().chain([key]) {
+        if let Some(bytes) = number(table.text(key), key)? {
+            return Ok(bytes);
+        }
+    }
+    conf.get_size_or(key, default).map_err(|e| HBaseError::do_not_retry(e.to_string()))
+}
+
+fn check_file_size(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
+    let size = |own, key| size_of(table, conf, own, key, MAX_FILE_BYTES_MIN);
+    let bytes = size(Some("MAX_FILESIZE"), "hbase.hregion.max.filesize")?;
+    if bytes < size(None, "hbase.hregion.max.filesize.limit")? {
+        return reject(format!(
+            "MAX_FILESIZE for table descriptor or \"hbase.hregion.max.filesize\" ({bytes}) is too small, which \
+             might cause over splitting into unmanageable number of regions."
+        ));
+    }
+    Ok(())
+}
+
+/// Checks the table's flush size, or the server's if the table has none.
+fn check_flush_size(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
+    let size = |own, key| size_of(table, conf, own, key, FLUSH_BYTES_MIN);
+    let bytes = size(Some("MEMSTORE_FLUSHSIZE"), "hbase.hregion.memstore.flush.size")?;
+    if bytes < size(None, "hbase.hregion.memstore.flush.size.limit")? {
+        return reject(format!(
+            "MEMSTORE_FLUSHSIZE for table descriptor or \"hbase.hregion.memstore.flush.size\" ({bytes}) is too small, \
+             which might cause very frequent flushing."
+        ));
+    }
+    Ok(())
 }
 
 fn check_family(family: &ColumnFamilyDescriptor) -> Result<()> {
@@ -237,7 +279,11 @@ fn check_family(family: &ColumnFamilyDescriptor) -> Result<()> {
     if attribute("DFS_REPLICATION", 0)? < 0 {
         return reject(format!("HFile Replication for column family {name}  must be greater than zero."));
     }
-    check_formats(family)
+    Ok(())
+}
+
+fn compaction_compressions(family: &ColumnFamilyDescriptor) -> [&str; 2] {
+    [false, true].map(|is_major| family.compaction_compression(is_major))
 }
 
 /// Rejects a format that this server cannot write here rather than at the first flush.
@@ -249,26 +295,33 @@ fn check_formats(family: &ColumnFamilyDescriptor) -> Result<()> {
         let known = all.iter().any(|known| known.eq_ignore_ascii_case(value));
         if known { Ok(()) } else { reject(format!("{what} {value} is not supported")) }
     };
-    one_of("Compression algorithm", family.compression(), &COMPRESSIONS)?;
+    let compressions = [family.compression()].into_iter().chain(compaction_compressions(family));
+    for name in compressions {
+        one_of("Compression algorithm", name, &COMPRESSIONS)?;
+    }
     one_of("Data block encoding", family.data_block_encoding(), &ENCODINGS)?;
     one_of("Bloom filter type", family.bloom_type(), &BLOOMS)?;
-    if family.bloom_type() == "ROWPREFIX_FIXED_LENGTH" {
+    if family.bloom_type().eq_ignore_ascii_case("ROWPREFIX_FIXED_LENGTH") {
         let key = "RowPrefixBloomFilter.prefix_length";
-        let length = family.configuration().get(key).map(String::as_str).or_else(|| family.text(key));
-        if number(length, key)?.is_none_or(|n| n <= 0) {
+        if number(family.row_prefix_bloom_length(), key)?.is_none_or(|n| n <= 0) {
             return reject("Failed to get bloom filter param".into());
         }
     }
     Ok(())
 }
 
-/// Checks of a family that `hbase.table.sanity.checks` does not switch off. A family's name is that
-/// of a directory. In HBase, families whose names are not UTF-8 may share one.
-fn check_always(family: &ColumnFamilyDescriptor) -> Result<()> {
+/// Checks the name of a new family, regardless of `hbase.table.sanity.checks`. It is that of a
+/// directory. In HBase, families whose names are not UTF-8 may share one.
+fn check_family_name(family: &ColumnFamilyDescriptor) -> Result<()> {
     if std::str::from_utf8(family.name()).is_err() {
         let name = family.name().escape_ascii();
         return Err(HBaseError::do_not_retry(format!("Column Family names must be UTF-8: {name}")));
     }
+    Ok(())
+}
+
+/// Checks of a family that `hbase.table.sanity.checks` does not switch off.
+fn check_always(family: &ColumnFamilyDescriptor) -> Result<()> {
     if family.text("ENCRYPTION").is_some_and(|v| !v.is_empty()) {
         let message = format!("Encryption of column family {} is not supported", family.name_text());
         return Err(HBaseError::do_not_retry(message));
@@ -352,17 +405,58 @@ mod tests {
     }
 
     #[test]
+    fn families_with_removed_encodings_can_be_altered_one_by_one() {
+        let family = |name: &[u8], encoding: &str| {
+            let family = ColumnFamilyDescriptor::new(name).expect("legal");
+            family.with("DATA_BLOCK_ENCODING", encoding)
+        };
+        let table = |of_a, of_b| {
+            TableDescriptor::new("t".parse().expect("legal"))
+                .with_family(family(b"a", of_a))
+                .with_family(family(b"b", of_b))
+        };
+        let (before, conf) = (table("PREFIX_TREE", "PREFIX_TREE"), Configuration::new());
+        assert!(check_table(&before, &conf).is_err());
+        assert!(check_altered_table(&table("DIFF", "PREFIX_TREE"), &before, &conf).is_ok());
+        assert!(check_altered_table(&table("NONE", "UNHEARD"), &before, &conf).is_err());
+        assert!(check_altered_table(&before, &table("DIFF", "DIFF"), &conf).is_err());
+    }
+
+    #[test]
+    fn the_flush_size_of_the_server_is_checked_for_tables_without_one() {
+        let mut conf = Configuration::new();
+        conf.set("hbase.hregion.memstore.flush.size", "512k");
+        let table = || table_of(family());
+        let error = check_table(&table(), &conf).expect_err("too small");
+        assert!(error.message().contains("(524288) is too small"), "{error}");
+        assert!(check_table(&table().with("MEMSTORE_FLUSHSIZE", "1048576"), &conf).is_ok());
+        assert!(check_table(&table().with("MEMSTORE_FLUSHSIZE", "-1"), &conf).is_err());
+        assert!(check_table(&table().with("hbase.hregion.memstore.flush.size.limit", "1024"), &conf).is_ok());
+        assert!(check_table(&table().with("hbase.hregion.memstore.flush.size", "2097152"), &conf).is_ok());
+        conf.set("hbase.hregion.memstore.flush.size.limit", "524288");
+        assert!(check_table(&table(), &conf).is_ok());
+    }
+
+    #[test]
     fn names_without_a_directory_and_encryption_are_always_refused() {
+        let illegal = || ColumnFamilyDescriptor::new(b"\xff").expect("legal in HBase");
         for checks in ["true", "false"] {
             let refused = |family: ColumnFamilyDescriptor| {
-                check_table(&table_of(family).with(CHECKS, checks), &Configuration::new()).is_err()
+                check_new_table(&table_of(family).with(CHECKS, checks), &Configuration::new()).is_err()
             };
             assert!(
                 !refused(family()) && !refused(ColumnFamilyDescriptor::new("ä".as_bytes()).expect("legal"))
             );
             assert!(refused(family().with("ENCRYPTION", "AES")), "{checks}");
-            assert!(refused(ColumnFamilyDescriptor::new(b"\xff").expect("legal in HBase")), "{checks}");
+            assert!(refused(illegal()), "{checks}");
         }
+        // A root directory of HBase may have such a table: it can be altered.
+        let (before, conf) = (table_of(illegal()), Configuration::new());
+        let changed = before.clone().with("MAX_FILESIZE", "4194304");
+        assert!(check_altered_table(&changed, &before, &conf).is_ok());
+        let with_another =
+            before.clone().with_family(ColumnFamilyDescriptor::new(b"\xfe").expect("legal in HBase"));
+        assert!(check_altered_table(&with_another, &before, &conf).is_err());
     }
 
     #[test]

@@ -26,7 +26,8 @@ use std::collections::HashSet;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::record::{NamedValue, Origin, Record, Value};
+use crate::record::{Aggregate, Metric, Origin, Record, Value};
+use crate::sink::PIECE_BYTES;
 use crate::sink::json::JsonWriter;
 use crate::sink::number::value_text;
 use crate::sink::object_name::ObjectPattern;
@@ -35,6 +36,8 @@ use crate::sink::object_name::ObjectPattern;
 const EXPRESSIONS_MAX: usize = 16;
 /// Memory limit of a compiled expression, and of its matcher.
 const EXPRESSION_BYTES_MAX: usize = 1 << 18;
+/// About the memory of a metric with its name.
+const METRIC_BYTES: usize = 2 * size_of::<Metric>();
 
 /// The parameters of a request, percent-decoded.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,9 +53,9 @@ pub struct JmxQuery<'a> {
 }
 
 /// The attributes of a bean to show.
-enum Attributes<'a> {
+enum Attributes {
     All,
-    Named(&'a str),
+    Named(String),
     Matching(Vec<Regex>),
 }
 
@@ -86,116 +89,199 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// The records of one bean, at least one.
-type Bean<'a> = (String, Vec<&'a Record>);
+/// A bean: its name, and the numbers of its records, at least one.
+struct Bean {
+    name: String,
+    records: Vec<usize>,
+}
+
+/// The bean that is being written: its own attributes are, those of its aggregate follow.
+struct Open {
+    /// The number of the record with the aggregate.
+    record: usize,
+    /// The next part of the aggregate.
+    next: usize,
+    /// Whether an attribute was wanted.
+    is_found: bool,
+}
+
+/// The document, in pieces of [`PIECE_BYTES`] or little more. The attributes of an aggregate become
+/// text when their piece is needed: those of 10,000 regions have 32 MB.
+pub struct JmxDocument {
+    records: Vec<Record>,
+    hostname: String,
+    wanted: Attributes,
+    has_descriptions: bool,
+    beans: std::vec::IntoIter<Bean>,
+    open: Option<Open>,
+    json: JsonWriter,
+    is_complete: bool,
+}
 
 impl JmxQuery<'_> {
     /// Returns the document for these records. `hostname` is a tag of every record.
-    pub fn answer(&self, records: &[Record], hostname: &str) -> String {
+    pub fn answer(&self, records: Vec<Record>, hostname: &str) -> JmxDocument {
         let mut json = JsonWriter::default();
         json.begin_object();
-        match self.get {
-            Some(get) => self.answer_get(get, records, hostname, &mut json),
-            None => self.answer_qry(records, hostname, &mut json),
-        }
-        json.end_object();
-        json.finish()
-    }
-
-    fn answer_get(&self, get: &str, records: &[Record], hostname: &str, json: &mut JsonWriter) {
-        let parts: Vec<&str> = get.split("::").collect();
-        let &[name, attribute] = parts.as_slice() else {
-            json.member("result", "ERROR");
-            json.member("message", "query format is not as expected.");
-            return;
+        let beans = match self.get {
+            Some(get) => beans_of_get(get, &records, &mut json),
+            None => self.beans_of_qry(&records).map(|beans| (beans, Attributes::All)),
         };
-        let Some(pattern) = ObjectPattern::parse(name) else { return };
-        let beans = beans_of(records, |name| pattern.matches(name));
-        self.write_beans(&beans, &Attributes::parse(attribute), hostname, json);
-    }
-
-    fn answer_qry(&self, records: &[Record], hostname: &str, json: &mut JsonWriter) {
-        let Some(pattern) = ObjectPattern::parse(self.qry.unwrap_or_default()) else { return };
-        let excluded = self.excl.map(ObjectPattern::parse);
-        if matches!(excluded, Some(None)) {
-            return;
-        }
-        let excluded = excluded.flatten();
-        let is_excluded = |name: &str| excluded.as_ref().is_some_and(|excluded| excluded.matches(name));
-        let beans = beans_of(records, |name| pattern.matches(name) && !is_excluded(name));
-        self.write_beans(&beans, &Attributes::All, hostname, json);
-    }
-
-    fn write_beans(
-        &self,
-        beans: &[Bean<'_>],
-        wanted: &Attributes<'_>,
-        hostname: &str,
-        json: &mut JsonWriter,
-    ) {
-        json.name("beans");
-        json.begin_array();
-        for bean in beans {
-            json.begin_object();
-            let is_found = self.write_bean(bean, wanted, hostname, json);
-            json.end_object();
-            if !is_found {
-                break;
+        let is_complete = beans.is_none();
+        match is_complete {
+            true => json.end_object(),
+            false => {
+                json.name("beans");
+                json.begin_array();
             }
         }
-        json.end_array();
+        let (beans, wanted) = beans.unwrap_or((Vec::new(), Attributes::All));
+        JmxDocument {
+            records,
+            hostname: hostname.to_owned(),
+            wanted,
+            has_descriptions: self.description,
+            beans: beans.into_iter(),
+            open: None,
+            json,
+            is_complete,
+        }
     }
 
-    /// Returns false if the bean lacks the named attribute.
-    fn write_bean(
-        &self,
-        (name, records): &Bean<'_>,
-        wanted: &Attributes<'_>,
-        hostname: &str,
-        json: &mut JsonWriter,
-    ) -> bool {
-        json.member("name", name);
-        json.member("modelerType", records.first().map_or("", |record| record.modeler_type()));
-        let attributes = attributes_of(name, records, hostname);
-        let mut shown = attributes.iter().filter(|attribute| wanted.has(attribute)).peekable();
-        if let Attributes::Named(name) = wanted
-            && shown.peek().is_none()
-        {
-            json.member("result", "ERROR");
-            json.member("message", &format!("No attribute with name {name} was found."));
-            return false;
-        }
-        shown.for_each(|attribute| self.write_attribute(attribute, json));
-        true
-    }
-
-    fn write_attribute(&self, attribute: &Attribute<'_>, json: &mut JsonWriter) {
-        json.name_of([attribute.prefix, attribute.rest]);
-        let description = attribute.description;
-        if !self.description || description.is_empty() || description == attribute.name() {
-            attribute.value.write(json);
-            return;
-        }
-        json.begin_object();
-        json.member("description", description);
-        json.name("value");
-        attribute.value.write(json);
-        json.end_object();
+    /// Returns `None` if a pattern is malformed.
+    fn beans_of_qry(&self, records: &[Record]) -> Option<Vec<Bean>> {
+        let pattern = ObjectPattern::parse(self.qry.unwrap_or_default())?;
+        let excluded = match self.excl {
+            Some(excluded) => Some(ObjectPattern::parse(excluded)?),
+            None => None,
+        };
+        let is_excluded = |name: &str| excluded.as_ref().is_some_and(|excluded| excluded.matches(name));
+        Some(beans_of(records, |name| pattern.matches(name) && !is_excluded(name)))
     }
 }
 
-impl<'a> Attributes<'a> {
-    fn parse(text: &'a str) -> Self {
+/// Returns the beans and the attributes of a `get`. Returns `None` if it is malformed; then the
+/// document may have got a message.
+fn beans_of_get(get: &str, records: &[Record], json: &mut JsonWriter) -> Option<(Vec<Bean>, Attributes)> {
+    let parts: Vec<&str> = get.split("::").collect();
+    let &[name, attribute] = parts.as_slice() else {
+        json.member("result", "ERROR");
+        json.member("message", "query format is not as expected.");
+        return None;
+    };
+    let pattern = ObjectPattern::parse(name)?;
+    Some((beans_of(records, |name| pattern.matches(name)), Attributes::parse(attribute)))
+}
+
+impl Iterator for JmxDocument {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        while !self.is_complete && self.json.len() < PIECE_BYTES {
+            if let Some(open) = self.open.take() {
+                self.write_parts(open);
+            } else if let Some(bean) = self.beans.next() {
+                self.begin_bean(bean);
+            } else {
+                self.json.end_array();
+                self.json.end_object();
+                self.is_complete = true;
+            }
+        }
+        Some(self.json.take()).filter(|piece| !piece.is_empty())
+    }
+}
+
+impl JmxDocument {
+    /// Returns about how many bytes of memory the records hold.
+    pub fn held_bytes(&self) -> usize {
+        let metrics: usize = self.records.iter().map(|record| record.metrics.len()).sum();
+        let of_parts: usize =
+            self.records.iter().flat_map(|record| &record.aggregate).map(Aggregate::bytes).sum();
+        metrics * METRIC_BYTES + of_parts
+    }
+
+    fn begin_bean(&mut self, bean: Bean) {
+        let json = &mut self.json;
+        json.begin_object();
+        let records: Vec<&Record> = bean.records.iter().filter_map(|at| self.records.get(*at)).collect();
+        json.member("name", &bean.name);
+        json.member("modelerType", records.first().map_or("", |record| record.modeler_type()));
+        let (attributes, has_aggregate) = attributes_of(&bean.name, &records, &self.hostname);
+        let mut is_found = false;
+        for attribute in attributes.iter().filter(|attribute| self.wanted.has(attribute)) {
+            is_found = true;
+            write_attribute(attribute, self.has_descriptions, json);
+        }
+        let record = bean.records.first().copied().filter(|_| has_aggregate).unwrap_or(usize::MAX);
+        self.open = Some(Open { record, next: 0, is_found });
+    }
+
+    /// Writes parts of the aggregate until the piece is complete. Ends the bean after the last one.
+    fn write_parts(&mut self, mut open: Open) {
+        let record = self.records.get(open.record);
+        let parts = record.and_then(|record| record.aggregate.as_ref());
+        let first = open.next;
+        for (prefix, values) in parts.into_iter().flat_map(|aggregate| aggregate.parts_from(first)) {
+            if self.json.len() >= PIECE_BYTES {
+                self.open = Some(open);
+                return;
+            }
+            open.next += 1;
+            let metrics = parts.map_or(&[][..], Aggregate::metrics);
+            for attribute in part_attributes(metrics, prefix, values) {
+                if self.wanted.has(&attribute) {
+                    open.is_found = true;
+                    write_attribute(&attribute, self.has_descriptions, &mut self.json);
+                }
+            }
+        }
+        self.end_bean(&open);
+    }
+
+    /// A bean that lacks the named attribute is the last one.
+    fn end_bean(&mut self, open: &Open) {
+        if let Attributes::Named(name) = &self.wanted
+            && !open.is_found
+        {
+            self.json.member("result", "ERROR");
+            self.json.member("message", &format!("No attribute with name {name} was found."));
+            self.beans = Vec::new().into_iter();
+        }
+        self.json.end_object();
+        if let Some(record) = self.records.get_mut(open.record) {
+            record.aggregate = None;
+        }
+    }
+}
+
+fn write_attribute(attribute: &Attribute<'_>, has_description: bool, json: &mut JsonWriter) {
+    json.name_of([attribute.prefix, attribute.rest]);
+    let description = attribute.description;
+    if !has_description || description.is_empty() || description == attribute.name() {
+        attribute.value.write(json);
+        return;
+    }
+    json.begin_object();
+    json.member("description", description);
+    json.name("value");
+    attribute.value.write(json);
+    json.end_object();
+}
+
+impl Attributes {
+    fn parse(text: &str) -> Self {
+        let named = || Self::Named(text.to_owned());
         if !text.contains('*') {
-            return Self::Named(text);
+            return named();
         }
         // Empty items at the end are dropped, as in Java's `split`.
         let items: Vec<&str> = text.trim_end_matches(',').split(',').collect();
         if items.len() > EXPRESSIONS_MAX {
-            return Self::Named(text);
+            return named();
         }
         let expressions: Result<Vec<Regex>, _> = items.into_iter().map(compile).collect();
-        expressions.map_or(Self::Named(text), Self::Matching)
+        expressions.map_or_else(|_| named(), Self::Matching)
     }
 
     fn has(&self, attribute: &Attribute<'_>) -> bool {
@@ -243,30 +329,35 @@ fn write_number(value: Value, json: &mut JsonWriter) {
 }
 
 /// Returns the beans whose names are wanted, in the order of their first records.
-fn beans_of(records: &[Record], is_wanted: impl Fn(&str) -> bool) -> Vec<Bean<'_>> {
-    let mut beans: Vec<Bean<'_>> = Vec::new();
+fn beans_of(records: &[Record], is_wanted: impl Fn(&str) -> bool) -> Vec<Bean> {
+    let mut beans: Vec<Bean> = Vec::new();
     let mut numbers = std::collections::HashMap::new();
-    for record in records {
-        let name = record.object_name();
+    for (record, name) in records.iter().map(Record::object_name).enumerate() {
         if !is_wanted(&name) {
             continue;
         }
         let number = *numbers.entry(name.clone()).or_insert(beans.len());
         match beans.get_mut(number) {
-            Some((_, of_bean)) => of_bean.push(record),
-            None => beans.push((name, vec![record])),
+            Some(bean) => bean.records.push(record),
+            None => beans.push(Bean { name, records: vec![record] }),
         }
     }
     beans
 }
 
-fn attributes_of<'a>(bean: &'a str, records: &[&'a Record], hostname: &'a str) -> Vec<Attribute<'a>> {
-    let sum = records.iter().map(|record| record.tags.len() + record.metric_count() + 2).sum();
-    let mut attributes = Vec::with_capacity(sum);
+/// Returns the attributes of a bean, without those of the aggregate of its only record, and whether
+/// it has those: they have names that no others have, and a server with 10,000 regions has 300,000
+/// of them, so they are not collected.
+fn attributes_of<'a>(bean: &'a str, records: &[&'a Record], hostname: &'a str) -> (Vec<Attribute<'a>>, bool) {
+    let has_aggregate = matches!(records, [record] if record.is_metrics2() && record.aggregate.is_some());
+    let mut attributes = Vec::new();
     for record in records {
         match record.origin {
             Origin::Metrics2 => metrics2_attributes(record, hostname, &mut attributes),
             Origin::Platform { .. } => platform_attributes(bean, record, &mut attributes),
+        }
+        if !has_aggregate && record.is_metrics2() {
+            attributes.extend(record.aggregate.iter().flat_map(aggregate_attributes));
         }
     }
     if records.len() > 1 {
@@ -275,7 +366,25 @@ fn attributes_of<'a>(bean: &'a str, records: &[&'a Record], hostname: &'a str) -
     }
     // The servlet omits these.
     attributes.retain(|attribute| !is_omitted(attribute.prefix) && !is_omitted(attribute.rest));
-    attributes
+    (attributes, has_aggregate)
+}
+
+/// Returns the attributes of an aggregate that the servlet does not omit.
+fn aggregate_attributes(aggregate: &Aggregate) -> impl Iterator<Item = Attribute<'_>> {
+    let parts = aggregate.parts_from(0);
+    parts.flat_map(|(prefix, values)| part_attributes(aggregate.metrics(), prefix, values))
+}
+
+/// Returns the attributes of a part of an aggregate that the servlet does not omit.
+fn part_attributes<'a>(
+    metrics: &'static [(&'static str, &'static str)],
+    prefix: &'a str,
+    values: &'a [Value],
+) -> impl Iterator<Item = Attribute<'a>> {
+    let metrics = metrics.iter().take(if is_omitted(prefix) { 0 } else { usize::MAX });
+    metrics.zip(values).filter(|((rest, _), _)| !is_omitted(rest)).map(move |((rest, description), value)| {
+        Attribute { prefix, rest, description, value: Shown::Number(*value) }
+    })
 }
 
 fn is_omitted(name: &str) -> bool {
@@ -290,12 +399,10 @@ fn metrics2_attributes<'a>(record: &'a Record, hostname: &'a str, to: &mut Vec<A
     record.tags.iter().for_each(|(name, value)| tag(name, "", value));
     tag("Context", "Metrics context", record.context);
     tag("Hostname", "Local hostname", hostname);
-    to.extend(record.all_metrics().map(|NamedValue { prefix, rest, description, value }| Attribute {
-        prefix,
-        rest,
-        description,
-        value: Shown::Number(value),
-    }));
+    let metrics = record.metrics.iter();
+    to.extend(
+        metrics.map(|metric| Attribute::new(&metric.name, &metric.description, Shown::Number(metric.value))),
+    );
 }
 
 fn platform_attributes<'a>(bean: &'a str, record: &'a Record, to: &mut Vec<Attribute<'a>>) {

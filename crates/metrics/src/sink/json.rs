@@ -75,7 +75,23 @@ impl JsonWriter {
         self.string(value);
     }
 
-    /// Returns the document.
+    /// Returns the number of bytes that are written and not taken.
+    pub fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Returns true if nothing is written that is not taken.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Takes what is written; the document goes on.
+    pub fn take(&mut self) -> String {
+        let capacity = self.text.capacity();
+        std::mem::replace(&mut self.text, String::with_capacity(capacity))
+    }
+
+    /// Returns the document, or the rest of it.
     pub fn finish(self) -> String {
         self.text
     }

@@ -12,13 +12,14 @@
 //! them have the same labels, and special characters are escaped. Otherwise the lines and their
 //! order are HBase's.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::record::{Aggregate, NamedValue, Record, Value};
+use crate::sink::PIECE_BYTES;
 use crate::sink::number::push_value;
 
-/// Bytes that a sample takes beside its names and labels, about.
-const SAMPLE_BYTES: usize = 40;
+/// About how many words a name has.
+const WORDS: usize = 8;
 
 /// The parameters of a request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,22 +39,44 @@ struct Family<'a> {
     samples: Vec<(usize, Value)>,
 }
 
-/// The metrics of many parts, whose names no other metric has.
-struct Table<'a> {
-    aggregate: &'a Aggregate,
-    labels: usize,
-    /// Selects names that contain this text.
-    wanted: Option<&'a str>,
+/// The names of the metrics of many parts, which no other metric has.
+struct TableNames {
     /// The beginning of the names of each part.
     prefixes: Vec<String>,
     /// The rest of the name of each metric.
     suffixes: Vec<String>,
 }
 
+/// The metrics of many parts that are not written yet.
+struct Table {
+    /// The number of the aggregate, which is that of its record.
+    aggregate: usize,
+    labels: String,
+    names: TableNames,
+    /// The next part to write.
+    next: usize,
+}
+
 /// What is written, in its order.
 enum Item<'a> {
     Family(Family<'a>),
-    Table(Table<'a>),
+    /// A table, and the number of its labels.
+    Table(Table, usize),
+}
+
+/// The next piece of the text, or the source of several.
+enum Piece {
+    Text(String),
+    Table(Table),
+}
+
+/// The text, in pieces of [`PIECE_BYTES`] or little more. The metrics of parts become text when
+/// their piece is needed: the text of 10,000 regions has 80 MB, and is never in memory as a whole.
+pub struct PrometheusText {
+    pieces: VecDeque<Piece>,
+    aggregates: Vec<Option<Aggregate>>,
+    wanted: Option<String>,
+    has_help: bool,
 }
 
 /// All metrics, with the labels of each record.
@@ -68,18 +91,58 @@ struct Samples<'a> {
 
 impl PrometheusQuery<'_> {
     /// Returns the text for these records. `hostname` is a label of every sample.
-    pub fn answer(&self, records: &[Record], hostname: &str) -> String {
-        let records: Vec<&Record> = records.iter().filter(|record| record.is_metrics2()).collect();
-        let mut tables = tables(&records);
+    pub fn answer(&self, mut records: Vec<Record>, hostname: &str) -> PrometheusText {
+        records.retain(Record::is_metrics2);
         let mut samples = Samples::default();
-        for (record, table) in records.into_iter().zip(&mut tables) {
+        for (aggregate, (record, names)) in records.iter().zip(tables(&records)).enumerate() {
             let labels = samples.number_of_labels(labels_of(record, hostname));
-            match table.take() {
+            match names {
                 None => samples.add(record, labels, self.qry),
-                Some(table) => samples.items.push(Item::Table(Table { labels, wanted: self.qry, ..table })),
+                Some(names) => {
+                    let table = Table { aggregate, labels: String::new(), names, next: 0 };
+                    samples.items.push(Item::Table(table, labels));
+                }
             }
         }
-        samples.text(self.description)
+        PrometheusText {
+            pieces: samples.pieces(self.description),
+            aggregates: records.into_iter().map(|record| record.aggregate).collect(),
+            wanted: self.qry.map(str::to_owned),
+            has_help: self.description,
+        }
+    }
+}
+
+impl PrometheusText {
+    /// Returns about how many bytes of memory the metrics of parts hold.
+    pub fn held_bytes(&self) -> usize {
+        self.aggregates.iter().flatten().map(Aggregate::bytes).sum()
+    }
+}
+
+impl Iterator for PrometheusText {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        while let Some(piece) = self.pieces.front_mut() {
+            let text = match piece {
+                Piece::Text(text) => std::mem::take(text),
+                Piece::Table(table) => {
+                    let aggregate = self.aggregates.get(table.aggregate).and_then(Option::as_ref);
+                    let wanted = self.wanted.as_deref();
+                    aggregate.map(|of| table.next_piece(of, wanted, self.has_help)).unwrap_or_default()
+                }
+            };
+            if !text.is_empty() {
+                return Some(text);
+            }
+            if let Some(Piece::Table(table)) = self.pieces.pop_front()
+                && let Some(aggregate) = self.aggregates.get_mut(table.aggregate)
+            {
+                *aggregate = None;
+            }
+        }
+        None
     }
 }
 
@@ -111,33 +174,22 @@ impl<'a> Samples<'a> {
         }
     }
 
-    fn text(self, has_help: bool) -> String {
-        let longest = self.labels.iter().map(String::len).max().unwrap_or(0);
-        let bytes = self.items.iter().map(|item| item.bytes(longest + SAMPLE_BYTES)).sum();
-        let mut text = String::with_capacity(bytes);
+    /// Returns the text of the families between tables, and the tables.
+    fn pieces(self, has_help: bool) -> VecDeque<Piece> {
         let labels = |number: usize| self.labels.get(number).map_or("", String::as_str);
-        for item in &self.items {
+        let mut pieces = VecDeque::new();
+        let mut text = String::new();
+        for item in self.items {
             match item {
                 Item::Family(family) => family.write(labels, has_help, &mut text),
-                Item::Table(table) => table.write(labels(table.labels), has_help, &mut text),
+                Item::Table(table, of_table) => {
+                    pieces.push_back(Piece::Text(std::mem::take(&mut text)));
+                    pieces.push_back(Piece::Table(Table { labels: labels(of_table).to_owned(), ..table }));
+                }
             }
         }
-        text
-    }
-}
-
-impl Item<'_> {
-    /// Returns about how many bytes it takes, where a sample takes `of_sample` beside its name.
-    fn bytes(&self, of_sample: usize) -> usize {
-        match self {
-            Self::Family(family) => (1 + family.samples.len()) * (family.name.len() + of_sample),
-            Self::Table(table) => {
-                let bytes = |names: &[String]| names.iter().map(String::len).sum::<usize>();
-                let (prefixes, suffixes) = (&table.prefixes, &table.suffixes);
-                let names = bytes(prefixes) * suffixes.len() + bytes(suffixes) * prefixes.len();
-                2 * names + prefixes.len() * suffixes.len() * of_sample
-            }
-        }
+        pieces.push_back(Piece::Text(text));
+        pieces
     }
 }
 
@@ -158,27 +210,33 @@ impl Family<'_> {
     }
 }
 
-impl Table<'_> {
-    fn write(&self, labels: &str, has_help: bool, text: &mut String) {
-        for (prefix, (_, values)) in self.prefixes.iter().zip(self.aggregate.parts()) {
-            for ((suffix, (_, description)), value) in
-                self.suffixes.iter().zip(self.aggregate.metrics()).zip(values)
-            {
+impl Table {
+    /// Returns the text of the next parts; none of them may be wanted.
+    fn next_piece(&mut self, aggregate: &Aggregate, wanted: Option<&str>, has_help: bool) -> String {
+        let mut text = String::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
+        while text.len() < PIECE_BYTES
+            && let (Some(prefix), Some(values)) =
+                (self.names.prefixes.get(self.next), aggregate.part(self.next))
+        {
+            let metrics = self.names.suffixes.iter().zip(aggregate.metrics()).zip(values);
+            for ((suffix, (_, description)), value) in metrics {
                 let name = [&**prefix, suffix];
-                if self.wanted.is_none_or(|wanted| name.concat().contains(wanted)) {
-                    write_header(name, description, *value, has_help, text);
-                    write_sample(name, labels, *value, text);
+                if wanted.is_none_or(|wanted| name.concat().contains(wanted)) {
+                    write_header(name, description, *value, has_help, &mut text);
+                    write_sample(name, &self.labels, *value, &mut text);
                 }
             }
+            self.next += 1;
         }
+        text
     }
 }
 
-/// Returns a table for each record that consists of an aggregate, if no other name begins like the
-/// names of a part of it. A server with 10,000 regions has 300,000 of these names, so they are
-/// neither created nor compared one by one.
-fn tables<'a>(records: &[&'a Record]) -> Vec<Option<Table<'a>>> {
-    let mut tables: Vec<_> = records.iter().map(|record| Table::of(record)).collect();
+/// Returns the names of the table of each record that consists of an aggregate, if no other name
+/// begins like the names of a part of it. A server with 10,000 regions has 300,000 of these names,
+/// so they are neither created nor compared one by one.
+fn tables(records: &[Record]) -> Vec<Option<TableNames>> {
+    let mut tables: Vec<_> = records.iter().map(TableNames::of).collect();
     let of_tables = tables.iter().flatten().flat_map(|table| &table.prefixes);
     let mut prefixes: Vec<&str> = of_tables.map(String::as_str).collect();
     prefixes.sort_unstable();
@@ -198,10 +256,10 @@ fn tables<'a>(records: &[&'a Record]) -> Vec<Option<Table<'a>>> {
     tables
 }
 
-impl<'a> Table<'a> {
-    /// Creates the table of a record that has only an aggregate, if each name is the prefix of its
+impl TableNames {
+    /// Returns the names of a record that has only an aggregate, if each name is the prefix of its
     /// part in words, and then the rest in words.
-    fn of(record: &'a Record) -> Option<Self> {
+    fn of(record: &Record) -> Option<Self> {
         let aggregate = record.aggregate.as_ref().filter(|_| record.metrics.is_empty())?;
         let name_of = |(prefix, _): (&str, _)| {
             let divided = prefix.strip_suffix('_')?;
@@ -216,7 +274,7 @@ impl<'a> Table<'a> {
         let suffixes: Vec<String> = aggregate.metrics().iter().map(suffix_of).collect::<Option<_>>()?;
         let mut seen = HashSet::new();
         let are_unique = suffixes.iter().all(|suffix| !suffix.is_empty() && seen.insert(suffix));
-        are_unique.then_some(Self { aggregate, labels: 0, wanted: None, prefixes, suffixes })
+        are_unique.then_some(Self { prefixes, suffixes })
     }
 }
 
@@ -283,13 +341,14 @@ fn word_char(c: char) -> char {
 /// Prepends `_` to `name` unless its first character is valid there.
 fn legal_name(name: String) -> String {
     let is_legal = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
-    if is_legal { name } else { format!("_{name}") }
+    if is_legal { name } else { ["_", &name].concat() }
 }
 
 /// Returns the name of a metric in Prometheus; see the module's documentation. Letters are ASCII,
 /// as in HBase's pattern; other letters separate words.
 pub fn prometheus_name(record: &str, metric: &str) -> String {
-    let (name, mut words) = (with_upper_first(record, metric), String::new());
+    let name = with_upper_first(record, metric);
+    let mut words = String::with_capacity(name.len() + WORDS);
     // The first byte of a letter that is not ASCII stands for all of it.
     let continues = |byte: &u8| byte & 0xc0 == 0x80;
     let mut before = b' ';
@@ -303,9 +362,13 @@ pub fn prometheus_name(record: &str, metric: &str) -> String {
 
 /// Joins a record's name and that of a metric, whose first letter is made upper case.
 fn with_upper_first(record: &str, metric: &str) -> String {
-    let mut chars = metric.chars();
-    let first = chars.next().map(|first| first.to_ascii_uppercase());
-    record.chars().chain(first).chain(chars).collect()
+    let mut name = String::with_capacity(record.len() + metric.len());
+    name.push_str(record);
+    name.push_str(metric);
+    if let Some(first) = name.get_mut(record.len()..).and_then(|metric| metric.get_mut(..1)) {
+        first.make_ascii_uppercase();
+    }
+    name
 }
 
 /// Appends a byte of a name, with `_` before it if it begins a word.

@@ -142,9 +142,11 @@ pub fn causes_line(waits: &Waits) -> String {
     )
 }
 
-/// Formats what else the server did, in one line: `flush of t,,1.ab. 80.0ms (runs)`.
+/// Formats the slowest read of a request, and what else the server did, in one line:
+/// `flush of t,,1.ab. 80.0ms (runs)`.
 pub fn server_line(request: &SlowRequest) -> String {
     let around = &request.surroundings;
+    let read = around.slowest_read.iter().map(|read| format!("read of {} {:.1?}", read.file, read.took));
     let activities = around.activities.iter().map(|activity| {
         let mut text = format!("{} of {} {:.1?}", activity.kind.name(), activity.subject, activity.overlap);
         if activity.runs {
@@ -157,9 +159,14 @@ pub fn server_line(request: &SlowRequest) -> String {
     });
     let conditions = &around.conditions;
     let stolen = (!conditions.stolen.is_zero()).then(|| format!("stolen CPU {:.1?}", conditions.stolen));
-    let faults =
-        (conditions.major_faults > 0).then(|| format!("{} major page faults", conditions.major_faults));
-    join(activities.chain(stolen).chain(faults))
+    let counts = [
+        ("major page faults", conditions.major_faults),
+        ("minor page faults", conditions.minor_faults),
+        ("evictions", conditions.evictions),
+    ];
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    let counts = counts.map(|(what, count)| format!("{count} {what}"));
+    join(read.chain(activities).chain(stolen).chain(counts))
 }
 
 fn join(parts: impl Iterator<Item = String>) -> String {

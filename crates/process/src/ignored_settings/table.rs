@@ -3,8 +3,6 @@
 
 use super::Ignored;
 
-const ALL_FAMILIES: &str =
-    "a flush writes all families of a region; hbase.hregion.memstore.flush.size is the size that triggers it";
 const ONE_LOG: &str =
     "all regions write one log and hbase:meta another, in HBase's format, regardless of the provider";
 const BEATS: &str = "the limit is enforced every 64 KiB";
@@ -32,8 +30,6 @@ const KERNELS_PAGES: &str = "only the kernel manages the page cache";
 const BY_POSITION: &str = "all reads of store files are positional";
 const DISCHARGE: &str =
     "compacted files that readers still used are archived every two minutes, by one thread";
-const SPLIT_HERE: &str =
-    "WALs of earlier runs are split at start, with at most 128 MiB of edits in memory, all threads together";
 
 /// Every setting without an effect.
 pub(super) const IGNORED: &[Ignored] = &[
@@ -70,6 +66,11 @@ pub(super) const IGNORED: &[Ignored] = &[
         &["false"],
         "no snapshot is taken before a table or a region is deleted or truncated",
     ),
+    Ignored::new(
+        &["hbase.master.normalizer.class"],
+        &["SimpleRegionNormalizer"],
+        "regions are normalized as by SimpleRegionNormalizer",
+    ),
     Ignored::new(&["hbase.rootdir.perms", "hbase.wal.dir.perms"], &[], FILE_RIGHTS),
     Ignored::new(&["hbase.data.umask.enable"], &["false"], FILE_RIGHTS),
     Ignored::new(&["hbase.data.umask"], &[], FILE_RIGHTS),
@@ -86,11 +87,6 @@ pub(super) const IGNORED: &[Ignored] = &[
         &["true"],
         "an operation with a nonce is always applied once",
     ),
-    Ignored::new(
-        &["hbase.hregion.keyvalue.timestamp.slop.millisecs"],
-        &[],
-        "all timestamps of clients are accepted, also of the far future",
-    ),
     Ignored::new(&["hbase.busy.wait.duration"], &[], "a call waits for a region's lock without limit"),
     Ignored::new(&["hbase.meta.versions"], &["3"], "hbase:meta keeps 3 versions of its data about regions"),
     Ignored::new(
@@ -98,7 +94,11 @@ pub(super) const IGNORED: &[Ignored] = &[
         &["8192"],
         "hbase:meta has blocks of 8 KiB for its data about regions",
     ),
-    Ignored::new(&["hbase.quota.enabled"], &["false"], "there are no quotas"),
+    Ignored::new(
+        &["hbase.quota.cache.ttl.region.states.ms", "hbase.quota.cache.ttl.servers.size.ms"],
+        &[],
+        "the numbers of servers and regions are read whenever the quotas are",
+    ),
     // RPC server.
     Ignored::new(
         &[
@@ -252,14 +252,16 @@ pub(super) const IGNORED: &[Ignored] = &[
         KERNELS_PAGES,
     ),
     // Writes and flushes.
-    Ignored::new(&["hbase.regionserver.flush.policy"], &["FlushAllStoresPolicy"], ALL_FAMILIES),
     Ignored::new(
-        &[
-            "hbase.hregion.percolumnfamilyflush.size.lower.bound",
-            "hbase.hregion.percolumnfamilyflush.size.lower.bound.min",
-        ],
-        &[],
-        ALL_FAMILIES,
+        &["hbase.regionserver.flush.policy"],
+        &["FlushAllLargeStoresPolicy", "FlushAllStoresPolicy", "FlushNonSloppyStoresFirstPolicy"],
+        "FlushAllLargeStoresPolicy is used, as HBase does for a class that it cannot load",
+    ),
+    Ignored::new(
+        &["hbase.hregion.percolumnfamilyflush.size.lower.bound"],
+        &["-1"],
+        "only an attribute of a table sets it, as in HBase; hbase.hregion.percolumnfamilyflush.size.lower.bound.min \
+         applies to all tables",
     ),
     Ignored::new(
         &["hbase.regionserver.flush.throughput.controller"],
@@ -277,11 +279,6 @@ pub(super) const IGNORED: &[Ignored] = &[
         &[],
         "flushes never wait for compactions; from hbase.hstore.blockingStoreFiles on, replies to writes are held for at most a second",
     ),
-    Ignored::new(
-        &["hbase.hregion.preclose.flush.size"],
-        &[],
-        "a closing region flushes before it rejects writes, regardless of its size",
-    ),
     Ignored::new(&["hbase.region.store.parallel.put.limit"], &["0"], LIMITS_OF_WRITERS),
     Ignored::new(
         &[
@@ -295,7 +292,12 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.regionserver.checksum.verify"],
         &["true"],
-        "every block that is read is verified by its HBase checksums",
+        "every block that is read is verified by its HBase checksums; on HDFS, false also verifies those of HDFS",
+    ),
+    Ignored::new(
+        &["dfs.client.read.shortcircuit.skip.checksum"],
+        &["false"],
+        "bytes of HDFS are compared with its checksums, except for store files' blocks, which HBase's checksums verify",
     ),
     Ignored::new(&["hfile.format.version"], &["3"], "new files have version 3"),
     Ignored::new(
@@ -342,7 +344,6 @@ pub(super) const IGNORED: &[Ignored] = &[
         &["false"],
         "WALs of earlier runs are split into recovered.edits by this process, at start",
     ),
-    Ignored::new(&["hbase.regionserver.hlog.splitlog.buffersize"], &[], SPLIT_HERE),
     Ignored::new(
         &["hbase.separate.oldlogdir.by.regionserver"],
         &["false"],
@@ -360,11 +361,15 @@ pub(super) const IGNORED: &[Ignored] = &[
         "the limit is enforced after every row, or every 256 cells of a row",
     ),
     Ignored::new(&["hbase.hstore.compaction.kv.max"], &[], "compactions read up to 256 cells at a time"),
-    Ignored::new(&["hbase.hstore.min.locality.to.skip.major.compact"], &["0"], "all files are local"),
     Ignored::new(
         &["hbase.hstore.compaction.date.tiered.storage.policy.enable"],
         &["false"],
         "files of all windows have the same storage policy",
+    ),
+    Ignored::new(
+        &["hbase.store.file-tracker.migration.src.impl", "hbase.store.file-tracker.migration.dst.impl"],
+        &[],
+        "a migration is a state of a table, whose attributes name its source and its destination",
     ),
     Ignored::new(&["hbase.hfile.compaction.discharger.interval"], &["120000"], DISCHARGE),
     Ignored::new(&["hbase.hfile.compaction.discharger.thread.count"], &["1"], DISCHARGE),
@@ -415,8 +420,6 @@ pub(super) const KEYS_OF_OTHER_COMPONENTS: &[(&str, &[&str])] = &[
         "of HBase's way to HDFS, which is not ours",
         &[
             "hbase.unsafe.stream.capability.enforce",
-            "dfs.client.read.shortcircuit",
-            "dfs.domain.socket.path",
             "hbase.dfs.client.read.shortcircuit.buffer.size",
             "hbase.lease.recovery.dfs.timeout",
         ],

@@ -335,6 +335,21 @@ struct RegexStringComparator {
     pattern: String,
     regex: regex::Regex,
     charset: Charset,
+    /// A character with which the text must not end.
+    no_end: Option<char>,
+}
+
+/// The end of the patterns by which HBase's client selects quotas of users on tables
+/// (`QuotaTableUtil`): the text does not end with a colon. Other look-behinds are not supported.
+const NO_COLON_AT_END: &str = "(?<!\\Q:\\E)$";
+
+/// Splits [`NO_COLON_AT_END`] off a pattern that has no alternatives, and so must match the end of
+/// the text. Returns the character that the text must not end with.
+fn without_look_behind(pattern: &str) -> (Cow<'_, str>, Option<char>) {
+    match pattern.strip_suffix(NO_COLON_AT_END).filter(|rest| !rest.contains('|')) {
+        Some(rest) => (format!("{rest}$").into(), Some(':')),
+        None => (pattern.into(), None),
+    }
 }
 
 impl RegexStringComparator {
@@ -351,7 +366,11 @@ impl RegexStringComparator {
                 proto.charset
             ))
         })?;
-        let translated = java_regex::translate(&proto.pattern, proto.pattern_flags)
+        let (pattern, no_end) = match proto.pattern_flags {
+            0 => without_look_behind(&proto.pattern),
+            _ => (Cow::Borrowed(&*proto.pattern), None),
+        };
+        let translated = java_regex::translate(&pattern, proto.pattern_flags)
             .and_then(|pattern| regexes.compile(&pattern).map_err(|e| e.to_string()));
         let regex = translated.map_err(|why| {
             let pattern = proto.pattern.escape_debug();
@@ -359,13 +378,15 @@ impl RegexStringComparator {
                 "RegexStringComparator: pattern \"{pattern}\" cannot be used: {why}"
             ))
         })?;
-        Ok(Self { pattern: proto.pattern, regex, charset })
+        Ok(Self { pattern: proto.pattern, regex, charset, no_end })
     }
 }
 
 impl ByteArrayComparable for RegexStringComparator {
     fn compare_to(&self, bytes: &[u8]) -> Result<Ordering> {
-        matched(self.regex.is_match(&self.charset.decode(bytes)))
+        let text = self.charset.decode(bytes);
+        let may_end_so = self.no_end.is_none_or(|end| !text.ends_with(end));
+        matched(may_end_so && self.regex.is_match(&text))
     }
 
     fn value(&self) -> &[u8] {
@@ -465,6 +486,16 @@ mod tests {
             let proto = comparator("SubstringComparator", &pb::SubstringComparator { substr: needle.into() });
             assert_eq!(compare(&proto, bytes) == Equal, found, "{needle} in {}", bytes.escape_ascii());
         }
+    }
+
+    #[test]
+    fn the_look_behind_of_quota_filters_is_supported() {
+        let is_match = |pattern: &str, text: &[u8]| compare(&regex(pattern, 0, "UTF-8"), text) == Equal;
+        let pattern = r"^\Qs.\Ens.*(?<!\Q:\E)$";
+        let found = [&b"s.ns:t"[..], b"s.ns", b"s.ns:", b"s.t", b"s"].map(|text| is_match(pattern, text));
+        assert_eq!(found, [true, true, false, false, false]);
+        let alternatives = regex(r"^\Qs.\Ea|b(?<!\Q:\E)$", 0, "UTF-8");
+        assert!(comparator_from_proto(&alternatives).is_err());
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! In Java `\w`, `\d`, `\s`, `\p{Alpha}` and case folding are ASCII unless flags say otherwise, and
 //! a line ends at `\r\n`, `\n`, `\r`, U+0085, U+2028 or U+2029.
 //!
-//! Rejected, because the crate searches in linear time and does not support them: look-around,
+//! Rejected, because the crate searches in linear time and does not support them: look-around (but
+//! see [`super::comparator`] for the one of quota filters),
 //! back-references, atomic groups, possessive quantifiers. Also rejected: `\X`, `\N`, `\b{g}`,
 //! canonical equivalence, Java-specific and block properties, and a `$` in the middle of a pattern.
 //!

@@ -5,7 +5,7 @@
 //! stays into .tmp, sync the others               the files of the manifest survive a power loss
 //! flush lock:   flush, for a sequence id between the edits before and those after
 //!               write the manifest (`manifest`)  the load is committed
-//!               rename every file into place, open it
+//!               rename every file into place, open it, commit it to the stores' trackers
 //! epoch odd:    swap the file lists of all families
 //!               BULK_LOAD into the log, delete the manifest
 //! ```
@@ -106,11 +106,14 @@ impl Region {
     /// Serves files that another program wrote; see the module. Blocks on the disk.
     /// # Errors
     /// `NotServingRegionException`, `RegionTooBusyException` if too many store files are open,
-    /// `DoNotRetryIOException` for an unknown family,
+    /// `DoNotRetryIOException` for an unknown family, and for a secondary replica,
     /// `CorruptHFileException` or `IOException` for a bad file, and `IOException` from the file
     /// system or the log. No file is loaded then; but if undoing the load fails, too, the next open
     /// of the region loads all of them.
     pub fn bulk_load(self: &Arc<Self>, load: &BulkLoad) -> Result<BulkLoadOutcome> {
+        if !self.info.is_primary() {
+            return Err(HBaseError::do_not_retry("region is read only"));
+        }
         let _one = self.bulk_loading.lock();
         self.finish_pending_load(&self.flushing.lock())?;
         self.check_serving()?;
@@ -143,7 +146,7 @@ impl Region {
         })
     }
 
-    fn check_serving(&self) -> Result<()> {
+    pub(super) fn check_serving(&self) -> Result<()> {
         if *self.updates.read() == Phase::Closed { Err(self.not_serving()) } else { Ok(()) }
     }
 
@@ -153,7 +156,7 @@ impl Region {
         let mut unfinished = self.unfinished.lock();
         match &*unfinished {
             UnfinishedLoad::Nothing => {}
-            UnfinishedLoad::Undo(manifest) => manifest.undo(fs)?,
+            UnfinishedLoad::Undo(manifest) => self.untrack(manifest).and_then(|()| manifest.undo(fs))?,
             UnfinishedLoad::DeleteManifest(manifest) => manifest.delete(fs)?,
         }
         *unfinished = UnfinishedLoad::Nothing;
@@ -187,7 +190,8 @@ impl Region {
         let manifest = self.manifest(load, prepared, seq_id)?;
         let fs = &*self.env.stores.fs;
         let placed = (manifest.write(fs).and_then(|()| manifest.apply(fs)))
-            .and_then(|()| open_all(prepared, &manifest));
+            .and_then(|()| open_all(prepared, &manifest))
+            .and_then(|opened| track_all(prepared, opened));
         let opened = match placed {
             Ok(opened) => opened,
             Err(error) => return Err(self.undo(manifest, error)),
@@ -209,11 +213,19 @@ impl Region {
 
     fn undo(&self, manifest: Manifest, error: HBaseError) -> HBaseError {
         tracing::error!(region = %self.info.name_text(), %error, "a bulk load failed");
-        if let Err(undo) = manifest.undo(&*self.env.stores.fs) {
+        if let Err(undo) = self.untrack(&manifest).and_then(|()| manifest.undo(&*self.env.stores.fs)) {
             tracing::error!(region = %self.info.name_text(), error = %undo, "a bulk load cannot be undone yet");
             *self.unfinished.lock() = UnfinishedLoad::Undo(manifest);
         }
         error
+    }
+
+    /// Makes the stores forget the files of a load, before they are moved back.
+    fn untrack(&self, manifest: &Manifest) -> Result<()> {
+        self.stores.iter().try_for_each(|store| {
+            let names: Vec<_> = manifest.names_of(store.family().name()).map(str::to_owned).collect();
+            store.untrack_loaded(&names)
+        })
     }
 
     fn manifest(
@@ -305,4 +317,26 @@ fn discard_copies(prepared: &[PreparedFile<'_>]) {
 fn open_all(prepared: &[PreparedFile<'_>], manifest: &Manifest) -> Result<Vec<Arc<StoreFile>>> {
     let open = |(one, to): (&PreparedFile<'_>, &FileMove)| one.store.open_file(&to.name);
     prepared.iter().zip(&manifest.moves).map(open).collect()
+}
+
+/// Makes the files a part of their stores.
+fn track_all(prepared: &[PreparedFile<'_>], opened: Vec<Arc<StoreFile>>) -> Result<Vec<Arc<StoreFile>>> {
+    let mut left = &opened[..];
+    for of_store in prepared.chunk_by(|a, b| Arc::ptr_eq(a.store, b.store)) {
+        let (files, rest) = left.split_at_checked(of_store.len()).unwrap_or((left, &[]));
+        of_store.iter().take(1).try_for_each(|one| one.store.track_loaded(files))?;
+        left = rest;
+    }
+    Ok(opened)
+}
+
+/// Serves the files of loads that this open has finished, where a tracker did not list them yet.
+///
+/// # Errors
+/// `IOException` or `CorruptHFileException`.
+pub(super) fn adopt_loads(stores: &[Arc<Store>], loads: &[Manifest]) -> Result<()> {
+    for load in loads {
+        stores.iter().try_for_each(|store| store.adopt_loaded(load.names_of(store.family().name())))?;
+    }
+    Ok(())
 }

@@ -12,7 +12,7 @@ use crate::store::{BackgroundPriority, CompactionRequest, CompactionResult, Stor
 impl Region {
     /// Returns true if a store has enough files to compact.
     pub fn needs_compaction(&self) -> bool {
-        self.stores.iter().any(|s| s.needs_compaction())
+        self.info.is_primary() && self.stores.iter().any(|s| s.needs_compaction())
     }
 
     /// Compacts one family or all: the files that are due, or all files if `major`. Blocks on the
@@ -44,6 +44,10 @@ impl Region {
         major: bool,
         priority: Option<&dyn BackgroundPriority>,
     ) -> Result<bool> {
+        // A secondary replica does not wait for its refresh, which may wait for the file system.
+        if !self.info.is_primary() {
+            return Ok(false);
+        }
         let _one = self.compacting.lock();
         if *self.updates.read() == Phase::Closed {
             return Err(self.not_serving());
@@ -96,13 +100,17 @@ impl Region {
 
     /// Returns the bytes that [`Region::compact`] would read.
     pub fn next_compaction_bytes(&self, family: Option<&[u8]>, major: bool) -> u64 {
-        let wanted = |store: &&Arc<Store>| family.is_none_or(|f| f == store.family().name());
+        let is_primary = self.info.is_primary();
+        let wanted = |store: &&Arc<Store>| is_primary && family.is_none_or(|f| f == store.family().name());
         self.stores.iter().filter(wanted).map(|store| store.next_compaction_bytes(major)).sum()
     }
 
     /// Returns HBase's compaction pressure of the neediest store: 0 with few files, 1 if the number
     /// of files blocks flushes, more beyond.
     pub fn compaction_pressure(&self) -> f64 {
+        if !self.info.is_primary() {
+            return 0.0;
+        }
         self.stores.iter().map(|store| store.compaction_pressure()).fold(0.0, f64::max)
     }
 

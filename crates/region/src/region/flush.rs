@@ -1,17 +1,31 @@
-//! Flushes: write the MemStore's cells to store files.
+//! Flushes: write the MemStores' cells to store files.
+//!
+//! A flush writes all stores of its region or, in the background, those that its `policy` selects.
 //!
 //! ```text
-//! updates lock exclusive:  take a sequence id | FLUSH start | freeze every MemStore's segments
+//! updates lock exclusive:  take a sequence id | FLUSH start | freeze the stores' segments
 //! then, no lock:           wait until every write up to that id is durable and visible
 //!                          write a file a store, below .tmp
-//! epoch odd:               rename into place | swap file lists | drop snapshots
+//!                          rename into place | the stores' trackers list the files, durably
+//! epoch odd:               swap file lists | drop snapshots
 //! then:                    FLUSH commit | notify the WAL which edits need no replay
 //! ```
 //! A flush while the region opens logs no markers, because the region's log has not begun. A
 //! failure before the renames leaves the snapshots in place: they stay readable and are part of the
-//! next flush.
+//! next flush of their stores.
+//!
+//! **Stores that are not flushed** keep their edits in memory and in the log, which counts
+//! unflushed edits per family. Every edit of a flushed store up to the flush's sequence id is in
+//! its files; of the region, only every edit below the first unflushed one of the other stores
+//! ([`Region::max_flushed_seq_id`]).
+//!
+//! | module | contents |
+//! |---|---|
+//! | `in_memory` | in-memory flushes |
+//! | `policy` | which stores a flush in the background writes |
 
 pub(super) mod in_memory;
+pub(super) mod policy;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,7 +42,7 @@ use super::abort_on_panic::AbortOnPanic;
 use super::{Phase, Region, RegionCount};
 use crate::memstore::MemStoreSize;
 use crate::metrics::FlushEnd;
-use crate::store::{BackgroundPriority, CountedFiles, StoreFile};
+use crate::store::{BackgroundPriority, CountedFiles, Store, StoreFile};
 
 /// The files of each store's snapshot, below `.tmp`.
 type FlushedFiles = Vec<Vec<PathBuf>>;
@@ -76,6 +90,11 @@ impl FlushLock {
         self.lock.is_locked()
     }
 
+    /// Returns the lock if it is free.
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
+        self.lock.try_lock()
+    }
+
     pub(super) fn is_awaited(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -119,8 +138,9 @@ impl Region {
         self.env.stores.open_files.admit(files)
     }
 
-    /// As [`Region::flush`], but yields the processors until a caller waits for the memory or for
-    /// the end of the flush.
+    /// Writes the MemStores of the stores that the table's policy selects, or that
+    /// [`Region::require_flush`] names. Yields the processors until a caller waits for the memory
+    /// or for the end of the flush.
     ///
     /// # Errors
     /// As [`Region::flush`].
@@ -129,6 +149,10 @@ impl Region {
     }
 
     fn flush_with(self: &Arc<Self>, priority: Option<&dyn BackgroundPriority>) -> Result<FlushOutcome> {
+        if !self.info.is_primary() {
+            self.check_serving()?;
+            return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
+        }
         let _one = match priority {
             Some(_) => self.flushing.lock_in_turn(),
             None => self.flushing.lock(),
@@ -136,46 +160,53 @@ impl Region {
         if *self.updates.read() == Phase::Closed {
             return Err(self.not_serving());
         }
-        let until_awaited = priority.map(|priority| PriorityUntilAwaited { priority, lock: &self.flushing });
-        self.flush_locked(
-            FlushSeqId::Next,
-            until_awaited.as_ref().map(|priority| priority as &dyn BackgroundPriority),
-        )
+        let Some(priority) = priority else { return self.flush_locked(FlushSeqId::Next) };
+        let until_awaited = PriorityUntilAwaited { priority, lock: &self.flushing };
+        self.flush_stores(&self.select_stores(), FlushSeqId::Next, Some(&until_awaited))
     }
 
     /// As [`Region::flush`], for a caller that holds the flush lock.
-    pub(super) fn flush_locked(
+    pub(super) fn flush_locked(self: &Arc<Self>, number: FlushSeqId) -> Result<FlushOutcome> {
+        self.flush_stores(&self.stores, number, None)
+    }
+
+    /// Flushes some stores, for a caller that holds the flush lock.
+    fn flush_stores(
         self: &Arc<Self>,
+        stores: &[Arc<Store>],
         number: FlushSeqId,
         priority: Option<&dyn BackgroundPriority>,
     ) -> Result<FlushOutcome> {
-        if self.is_memstore_empty() {
-            self.mark_all_flushed();
+        if are_memstores_empty(stores) {
+            self.mark_flushed(stores);
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
         let _unless_done = AbortOnPanic(self);
         let started = clock::monotonic();
         let activity = activity::begin(ActivityKind::Flush, self.info.name_text());
-        let (seq_id, oldest_edit_ms) = self.take_snapshots(number);
+        let snapshot = self.take_snapshots(stores, number);
+        let seq_id = snapshot.seq_id;
         self.mvcc.wait_for(seq_id);
-        let size: MemStoreSize = self.stores.iter().map(|store| store.snapshot_size()).sum();
+        let size: MemStoreSize = stores.iter().map(|store| store.snapshot_size()).sum();
         let MemStoreSize { cells, heap_bytes, data_bytes: memstore_bytes } = size;
-        let write = || self.write_snapshots(seq_id, priority).and_then(|files| self.install_snapshots(files));
+        let write =
+            || snapshot.write(self.mvcc.read_point(), priority).and_then(|files| snapshot.install(files));
         match catch(format_args!("the flush of {}", self.info.encoded_name()), write) {
             Ok(files) => {
                 let output_bytes = files.iter().flatten().map(|file| file.bytes()).sum();
-                self.commit_snapshots(seq_id, files, number);
+                self.commit_snapshots(&snapshot, files);
                 let took = clock::since(started);
                 self.count_flush(&FlushEnd { took, cells, memstore_bytes, output_bytes });
-                let ms = length::whole_ms(took);
-                tracing::info!(region = %self.info.name_text(), seq_id, ms, cells, heap_bytes, "flushed");
-                Ok(FlushOutcome { flushed: true, seq_id })
+                let (ms, stores) = (length::whole_ms(took), stores.len());
+                tracing::info!(region = %self.info.name_text(), seq_id, ms, stores, cells, heap_bytes, "flushed");
+                Ok(FlushOutcome { flushed: true, seq_id: snapshot.region_seq_id })
             }
             Err(error) => {
                 activity.fail(&error);
                 tracing::error!(region = %self.info.name_text(), seq_id, %error, "flush failed; cells stay in memory");
-                self.abort_snapshots(seq_id, number);
-                self.oldest_edit_ms.fetch_min(oldest_edit_ms, Ordering::Relaxed);
+                self.abort_snapshots(&snapshot);
+                // The log may have asked for a flush of these stores while they were flushed.
+                self.require_flush(&family_names(stores));
                 Err(error)
             }
         }
@@ -195,7 +226,7 @@ impl Region {
                 self.mvcc.wait_for(seq_id);
                 return Ok(seq_id);
             }
-            let outcome = self.flush_locked(FlushSeqId::Next, None)?;
+            let outcome = self.flush_locked(FlushSeqId::Next)?;
             if outcome.flushed {
                 return Ok(outcome.seq_id);
             }
@@ -212,80 +243,104 @@ impl Region {
         })
     }
 
-    /// Records, also in the log, that the region has no edit only in memory. The MemStore can be
-    /// empty without a flush if an in-memory flush found all its cells expired.
-    fn mark_all_flushed(&self) {
+    /// Records, also in the log, that stores have no edit only in memory. A MemStore can be empty
+    /// without a flush if an in-memory flush found all its cells expired.
+    fn mark_flushed(&self, stores: &[Arc<Store>]) {
         let _updates = self.updates.write();
-        if self.is_memstore_empty() {
-            let families = self.family_names();
+        if are_memstores_empty(stores) {
+            let families = family_names(stores);
             self.env.wal.start_flush(&self.encoded_name, &families);
             self.env.wal.complete_flush(&self.encoded_name, &families, self.mvcc.write_point());
-            self.oldest_edit_ms.store(i64::MAX, Ordering::Relaxed);
+            for store in stores {
+                store.take_oldest_edit_ms();
+            }
         }
     }
 
     fn is_memstore_empty(&self) -> bool {
-        self.stores.iter().all(|s| s.memstore_size().cells == 0)
+        are_memstores_empty(&self.stores)
     }
 
-    fn family_names(&self) -> Vec<Bytes> {
-        self.stores.iter().map(|s| s.family().name().to_vec().into()).collect()
-    }
-
-    /// Freezes every MemStore's segments. Returns the flush's sequence id, and when the oldest edit
-    /// in the snapshots was made.
-    fn take_snapshots(&self, number: FlushSeqId) -> (u64, i64) {
+    /// Freezes the segments of the stores' MemStores.
+    fn take_snapshots<'a>(&self, stores: &'a [Arc<Store>], number: FlushSeqId) -> Snapshot<'a> {
         let _updates = self.updates.write();
-        self.env.wal.start_flush(&self.encoded_name, &self.family_names());
+        let families = family_names(stores);
+        let first_of_others = self.env.wal.start_flush(&self.encoded_name, &families);
+        self.forget_flush_requests(&families);
         let seq_id = match number {
             FlushSeqId::Next => self.mvcc.begin(|_| ()).0,
             FlushSeqId::Current => self.mvcc.write_point(),
         };
         if number == FlushSeqId::Next {
-            self.log_flush(FlushAction::StartFlush, seq_id, &[]);
+            self.log_flush(FlushAction::StartFlush, seq_id, stores, &[]);
         }
         self.with_new_epoch(|| {
-            for store in &self.stores {
+            for store in stores {
                 store.start_flush();
             }
         });
         self.forget_unlogged();
-        let oldest_edit_ms = self.oldest_edit_ms.swap(i64::MAX, Ordering::Relaxed);
+        let oldest_edits_ms = stores.iter().map(|store| store.take_oldest_edit_ms()).collect();
         self.mvcc.complete(seq_id);
-        (seq_id, oldest_edit_ms)
+        let first_of_others = first_of_others.filter(|_| stores.len() < self.stores.len());
+        let region_seq_id = first_of_others.map_or(seq_id, |first| seq_id.min(first.saturating_sub(1)));
+        Snapshot { stores, number, seq_id, region_seq_id, oldest_edits_ms }
     }
 
-    fn write_snapshots(
-        &self,
-        seq_id: u64,
-        priority: Option<&dyn BackgroundPriority>,
-    ) -> Result<FlushedFiles> {
-        let read_point = self.mvcc.read_point();
-        self.stores.iter().map(|store| store.flush_snapshot(seq_id, read_point, priority)).collect()
-    }
-
-    /// Swaps every store's lists at once. It cannot fail.
-    fn commit_snapshots(&self, seq_id: u64, files: Vec<Vec<Arc<StoreFile>>>, number: FlushSeqId) {
-        let swap = || self.stores.iter().zip(files).map(|(store, files)| store.swap_flush(files)).collect();
+    /// Swaps the lists of all stores of the flush at once. It cannot fail.
+    fn commit_snapshots(&self, snapshot: &Snapshot<'_>, files: Vec<Vec<Arc<StoreFile>>>) {
+        let Snapshot { stores, seq_id, .. } = *snapshot;
+        let swap = || stores.iter().zip(files).map(|(store, files)| store.swap_flush(files)).collect();
         let names: Vec<Vec<String>> = self.with_new_epoch(swap);
         self.first_flush_jitter_bytes.store(0, Ordering::Relaxed);
-        self.max_flushed_seq_id.store(seq_id, Ordering::Relaxed);
-        if number == FlushSeqId::Next {
-            self.log_flush(FlushAction::CommitFlush, seq_id, &names);
+        self.max_flushed_seq_id.store(snapshot.region_seq_id, Ordering::Relaxed);
+        self.last_flush_seq_id.store(seq_id, Ordering::Relaxed);
+        if snapshot.number == FlushSeqId::Next {
+            self.log_flush(FlushAction::CommitFlush, seq_id, stores, &names);
         }
-        self.env.wal.complete_flush(&self.encoded_name, &self.family_names(), seq_id);
+        self.env.wal.complete_flush(&self.encoded_name, &family_names(stores), seq_id);
     }
 
-    fn abort_snapshots(&self, seq_id: u64, number: FlushSeqId) {
-        self.stores.iter().for_each(|s| s.abort_flush());
-        if number == FlushSeqId::Next {
-            self.log_flush(FlushAction::AbortFlush, seq_id, &[]);
+    fn abort_snapshots(&self, snapshot: &Snapshot<'_>) {
+        snapshot.stores.iter().for_each(|s| s.abort_flush());
+        if snapshot.number == FlushSeqId::Next {
+            self.log_flush(FlushAction::AbortFlush, snapshot.seq_id, snapshot.stores, &[]);
         }
         self.env.wal.abort_flush(&self.encoded_name);
+        for (store, oldest_ms) in snapshot.stores.iter().zip(&snapshot.oldest_edits_ms) {
+            store.restore_oldest_edit_ms(*oldest_ms);
+        }
+    }
+}
+
+/// The frozen segments of a flush.
+struct Snapshot<'a> {
+    stores: &'a [Arc<Store>],
+    number: FlushSeqId,
+    /// Every edit of the stores up to here is in the segments.
+    seq_id: u64,
+    /// Every edit of the region up to here is in the segments or in files.
+    region_seq_id: u64,
+    /// For each store, when the oldest edit in its segments was made.
+    oldest_edits_ms: Vec<i64>,
+}
+
+impl Snapshot<'_> {
+    /// Writes the files.
+    fn write(&self, read_point: u64, priority: Option<&dyn BackgroundPriority>) -> Result<FlushedFiles> {
+        self.stores.iter().map(|store| store.flush_snapshot(self.seq_id, read_point, priority)).collect()
     }
 
     /// Moves the files into place.
-    fn install_snapshots(&self, files: FlushedFiles) -> Result<Vec<Vec<Arc<StoreFile>>>> {
+    fn install(&self, files: FlushedFiles) -> Result<Vec<Vec<Arc<StoreFile>>>> {
         self.stores.iter().zip(files).map(|(store, files)| store.install_flush(&files)).collect()
     }
+}
+
+fn are_memstores_empty(stores: &[Arc<Store>]) -> bool {
+    stores.iter().all(|store| store.memstore_size().cells == 0)
+}
+
+fn family_names(stores: &[Arc<Store>]) -> Vec<Bytes> {
+    stores.iter().map(|store| Bytes::copy_from_slice(store.family().name())).collect()
 }

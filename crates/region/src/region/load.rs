@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Region, RegionCount};
-use crate::store::StoreLoad;
+use evenkeel_fs::BlocksWeight;
+
+use super::{Region, RegionCount, RegionCounts};
+use crate::store::{StoreLoad, WriteProgressReport};
 
 /// Sizes and counts for reports, taken at one moment.
 #[derive(Clone, Debug, Default)]
@@ -32,27 +34,23 @@ pub struct RegionLoad {
     pub index_bytes: u64,
     /// Bytes of the bloom filters.
     pub bloom_bytes: u64,
+    /// The weight of the blocks of the store files, of which a part is on this server's host.
+    pub blocks_weight: BlocksWeight,
     /// Ages of the store files.
     pub ages: FileAges,
     /// When the oldest file of a major compaction was created, milliseconds since 1970; 0 if there
     /// is none.
     pub major_compaction_ms: i64,
-    /// Cells of the running compactions.
-    pub compacting_cells: u64,
-    /// How many of them are done.
-    pub compacted_cells: u64,
+    /// The running compactions.
+    pub compaction: WriteProgressReport,
+    /// The running flush.
+    pub flush: WriteProgressReport,
     /// Bytes of cells in the MemStore.
     pub memstore_bytes: u64,
     /// Bytes of the MemStore's nodes and records.
     pub memstore_heap_bytes: u64,
-    /// Read requests.
-    pub reads: u64,
-    /// Rows that a filter dropped.
-    pub filtered_reads: u64,
-    /// Write requests.
-    pub writes: u64,
-    /// Calls of coprocessors' endpoints.
-    pub coprocessor_calls: u64,
+    /// Requests and maintenance since the region opened.
+    pub counts: RegionCounts,
     /// Mutations since the last flush that skipped the log.
     pub unlogged_mutations: u64,
     /// Bytes of their cells.
@@ -120,9 +118,10 @@ impl RegionLoad {
         self.root_index_bytes += store.root_index_bytes;
         self.index_bytes += store.index_bytes;
         self.bloom_bytes += store.bloom_bytes;
+        self.blocks_weight += store.blocks_weight;
         self.ages.add(&FileAges::of(store, now_ms));
-        self.compacting_cells += store.compacting_cells.0;
-        self.compacted_cells += store.compacting_cells.1;
+        self.compaction.add(&store.compaction);
+        self.flush.add(&store.flush);
         if let Some(ms) = store.major_compaction_ms {
             self.major_compaction_ms =
                 if self.major_compaction_ms == 0 { ms } else { ms.min(self.major_compaction_ms) };
@@ -134,14 +133,12 @@ impl Region {
     /// Returns sizes and counts for reports.
     pub fn load(&self) -> RegionLoad {
         let memstore = self.memstore_size();
-        let unlogged = self.unlogged();
+        let counts = self.counts.all();
+        let unlogged = self.unlogged(&counts);
         let mut load = RegionLoad {
             memstore_bytes: memstore.data_bytes,
             memstore_heap_bytes: memstore.heap_bytes,
-            reads: self.counts.get(RegionCount::Reads),
-            filtered_reads: self.counts.get(RegionCount::FilteredReads),
-            writes: self.counts.get(RegionCount::Writes),
-            coprocessor_calls: self.counts.get(RegionCount::CoprocessorCalls),
+            counts,
             unlogged_mutations: unlogged.0,
             unlogged_bytes: unlogged.1,
             max_flushed_seq_id: self.max_flushed_seq_id(),
@@ -153,9 +150,9 @@ impl Region {
     }
 
     /// Returns the number of mutations since the last flush that skipped the log, and their bytes.
-    fn unlogged(&self) -> (u64, u64) {
+    fn unlogged(&self, counts: &RegionCounts) -> (u64, u64) {
         let [mutations, bytes] =
-            [RegionCount::SkippedWal, RegionCount::UnloggedBytes].map(|count| self.counts.get(count));
+            [RegionCount::SkippedWal, RegionCount::UnloggedBytes].map(|count| counts.get(count));
         let [flushed, flushed_bytes] = self.unlogged_flushed.each_ref().map(|at| at.load(Ordering::Relaxed));
         (mutations.saturating_sub(flushed), bytes.saturating_sub(flushed_bytes))
     }
@@ -172,9 +169,12 @@ impl Region {
     /// Returns each family's name, and the sequence id up to which all of its edits are in files.
     /// Queries the log for each family.
     pub fn flushed_seq_ids(&self) -> Vec<(Vec<u8>, u64)> {
+        // Read before the log is queried: an edit of a family that the log does not know then is
+        // in a file, or came after that flush.
+        let last_flush = self.last_flush_seq_id.load(Ordering::Relaxed).max(self.max_flushed_seq_id());
         let of_family = |family: &[u8]| {
             let lowest = self.env.wal.lowest_unflushed(&self.encoded_name, Some(family));
-            lowest.map_or(self.max_flushed_seq_id(), |lowest| lowest.saturating_sub(1))
+            lowest.map_or(last_flush, |lowest| lowest.saturating_sub(1))
         };
         let families = self.stores.iter().map(|store| store.family().name());
         families.map(|family| (family.to_vec(), of_family(family))).collect()

@@ -5,5 +5,5 @@ mod operation_times;
 #[cfg(test)]
 mod tests;
 
-pub use self::counters::{RegionCount, RegionCounters};
+pub use self::counters::{RegionCount, RegionCounters, RegionCounts};
 pub use self::operation_times::{Operation, OperationTimes, TableOperationTimes};

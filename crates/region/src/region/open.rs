@@ -3,9 +3,10 @@
 //! Opening: create the directory, write `.regioninfo`, finish interrupted bulk loads, open the
 //! stores, replay `recovered.edits`, flush the replayed cells, adopt `recovered.hfiles` (which
 //! HBase's log split writes instead of edits, if configured so), record the sequence id in a
-//! `.seqid` file, log REGION_OPEN. Closing: refuse writes, flush, log REGION_CLOSE. A region that
-//! is opened twice replays no edit twice: it skips edits at or below the sequence ids of a store's
-//! files, and deletes edit files once their cells are flushed.
+//! `.seqid` file, log REGION_OPEN. Closing: flush if the MemStore is large, so that the flush after
+//! the next step is short; refuse writes, flush, log REGION_CLOSE. A region that is opened twice
+//! replays no edit twice: it skips edits at or below the sequence ids of a store's files, and
+//! deletes edit files once their cells are flushed.
 //!
 //! **Replay begins after the `.seqid` file.** Its number is written after a complete flush: at the
 //! end of an open, when the replayed cells are in files, and at the end of a close. So an edit at
@@ -19,7 +20,7 @@ use evenkeel_common::clock;
 use evenkeel_common::length;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use evenkeel_common::{
@@ -33,8 +34,9 @@ use evenkeel_wal::{ReadError, WalEnd, WalReader};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
-use super::bulk_load::manifest;
+use super::bulk_load::{adopt_loads, manifest};
 use super::flush::in_memory::InMemoryFlushSchedule;
+use super::flush::policy::FlushSelection;
 use super::flush::{FlushLock, FlushSeqId};
 use super::mvcc::Mvcc;
 use super::nonce::NonceKey;
@@ -49,19 +51,25 @@ use crate::store::{Store, StoreEnv};
 const REGION_INFO_BYTES_MAX: u64 = 1 << 20;
 
 impl Region {
-    /// Opens a region. It is ready to be served afterwards.
+    /// Opens a region. It is ready to be served afterwards. A replica other than the default one
+    /// changes nothing on the file system.
     ///
     /// # Errors
-    /// `IOException` from the file system and for a family that must be encrypted, and
-    /// `CorruptHFileException` for a damaged store file.
+    /// `IOException` from the file system, for an unknown store file tracker, for damaged or lost
+    /// lists of store files, and for a family that must be encrypted; `CorruptHFileException` for a
+    /// damaged store file.
     pub fn open(env: Arc<RegionEnv>, info: RegionInfo, table: Arc<TableDescriptor>) -> Result<Arc<Self>> {
         let started = clock::monotonic();
-        check_trackers(&table)?;
         check_encryption(&table)?;
+        if !info.is_primary() {
+            return Self::open_secondary(env, info, table);
+        }
         let dir = layout::region_dir(&env.stores.root, &info);
         write_region_info(&*env.stores.fs, &dir, &info)?;
         let loaded = manifest::finish_all(&*env.stores.fs, &dir)?;
         let stores = open_stores(&env, &info, &table)?;
+        adopt_loads(&stores, &loaded)?;
+        stores.iter().try_for_each(|store| store.archive_unlisted().map(drop))?;
         let seq_id_file = largest_seq_id_file(&env, &info)?;
         let region = Arc::new(Self::with_stores(env, info, table, stores, seq_id_file));
         let replayed = region.replay(seq_id_file)?;
@@ -80,7 +88,7 @@ impl Region {
 
     /// Creates a region of opened stores, before its edits are replayed. `seq_id_file` is the
     /// number of its `.seqid` file.
-    fn with_stores(
+    pub(super) fn with_stores(
         env: Arc<RegionEnv>,
         info: RegionInfo,
         table: Arc<TableDescriptor>,
@@ -100,10 +108,14 @@ impl Region {
         let metrics = env.stores.metrics.of_table(info.table());
         let appends = env.wal.table_appends(info.table());
         let blocked_writes = BlockedWrites::new(env.stores.clock.now_ms());
+        let flush_selection = FlushSelection::new(&env.config.flush_policy, &table);
+        let timestamp_slop_ms = env.config.timestamp_slop_ms_of(&table);
         Self {
             operation_times: env.operation_times.of_table(info.table()),
             row_locks: RowLocks::new(env.config.row_lock_wait),
-            row_cache: RowCache::open(&env.stores, &info, &table),
+            row_cache: info.is_primary().then(|| RowCache::open(&env.stores, &info, &table)).flatten(),
+            is_read_only: table.is_read_only() || !info.is_primary(),
+            reads_disabled: AtomicBool::new(false),
             env,
             encoded_name: info.encoded_name().to_owned().into(),
             info,
@@ -121,10 +133,12 @@ impl Region {
             swapping: Mutex::new(()),
             open_seq_num: AtomicU64::new(0),
             max_flushed_seq_id: AtomicU64::new(in_files),
+            last_flush_seq_id: AtomicU64::new(in_files),
             first_flush_jitter_bytes: AtomicU64::new(first_flush_jitter_bytes),
-            oldest_edit_ms: AtomicI64::new(i64::MAX),
+            flush_selection,
             counts: Arc::default(),
             blocked_writes,
+            timestamp_slop_ms,
             unlogged_flushed: Default::default(),
             metrics,
             appends,
@@ -151,7 +165,7 @@ impl Region {
             damaged.extend(is_damaged.then_some(file));
         }
         if cells > 0 {
-            self.flush_locked(FlushSeqId::Current, None)?;
+            self.flush_locked(FlushSeqId::Current)?;
         }
         damaged.into_iter().try_for_each(|file| self.quarantine_edits(file))?;
         for file in &files {
@@ -203,7 +217,7 @@ impl Region {
             }
             self.mvcc.advance_to(entry.seq_id);
             if self.needs_flush() {
-                self.flush_locked(FlushSeqId::Current, None)?;
+                self.flush_locked(FlushSeqId::Current)?;
             }
         }
         if let Some(WalEnd::Torn { bytes }) = reader.end() {
@@ -263,7 +277,8 @@ impl Region {
     /// log. The region stays open then, because no other instance may be opened while cells are
     /// only in this one's MemStore.
     pub fn close(self: &Arc<Self>, abort: bool) -> Result<()> {
-        if !abort {
+        let preclose_flush_bytes = self.env.config.preclose_flush_bytes_of(&self.table);
+        if !abort && self.memstore_size().data_bytes > preclose_flush_bytes {
             self.flush()?;
         }
         self.cancel_compactions(true);
@@ -279,6 +294,7 @@ impl Region {
     /// that required a closed region and was not made. No other instance of the region may have
     /// served or flushed anything since.
     pub fn resume(&self) {
+        self.stores.iter().for_each(|store| store.resume());
         *self.updates.write() = Phase::Open;
         self.cancel_compactions(false);
         tracing::info!(region = %self.info.name_text(), "region accepts requests again");
@@ -301,6 +317,9 @@ impl Region {
 
     /// The part of a close that excludes flushes and compactions.
     fn close_exclusive(self: &Arc<Self>, abort: bool) -> Result<()> {
+        if !self.info.is_primary() {
+            return self.reject_requests();
+        }
         let _no_compaction = self.compacting.lock();
         let no_flush = self.flushing.lock();
         if !abort {
@@ -311,7 +330,7 @@ impl Region {
             return Ok(());
         }
         self.mvcc.wait_for(self.mvcc.write_point());
-        if let Err(error) = self.flush_locked(FlushSeqId::Next, None).and_then(|_| self.log_close()) {
+        if let Err(error) = self.flush_locked(FlushSeqId::Next).and_then(|_| self.log_close()) {
             *self.updates.write() = Phase::Open;
             tracing::error!(region = %self.info.name_text(), %error, "region cannot be closed");
             return Err(error);
@@ -341,24 +360,6 @@ impl Region {
     }
 }
 
-/// The table attribute that selects how a store's files are listed.
-const TRACKER: &str = "hbase.store.file-tracker.impl";
-
-/// Refuses tables whose files are listed in a separate file (`FILE`, `MIGRATION`). Files added here
-/// would not be in that list, and a server that uses it would delete them as garbage.
-fn check_trackers(table: &TableDescriptor) -> Result<()> {
-    let of_families =
-        table.families().filter_map(|family| family.configuration().get(TRACKER).map(String::as_str));
-    let mut trackers = table.text(TRACKER).into_iter().chain(of_families);
-    match trackers.find(|tracker| *tracker != "DEFAULT" && !tracker.ends_with(".DefaultStoreFileTracker")) {
-        None => Ok(()),
-        Some(other) => Err(HBaseError::do_not_retry(format!(
-            "table {}: {TRACKER}={other} is not supported",
-            table.name()
-        ))),
-    }
-}
-
 /// Refuses tables whose files must be encrypted: they would be written in plain text.
 fn check_encryption(table: &TableDescriptor) -> Result<()> {
     let is_encrypted =
@@ -373,7 +374,11 @@ fn check_encryption(table: &TableDescriptor) -> Result<()> {
     }
 }
 
-fn open_stores(env: &Arc<RegionEnv>, info: &RegionInfo, table: &TableDescriptor) -> Result<Vec<Arc<Store>>> {
+pub(super) fn open_stores(
+    env: &Arc<RegionEnv>,
+    info: &RegionInfo,
+    table: &TableDescriptor,
+) -> Result<Vec<Arc<Store>>> {
     let stores = StoreEnv { config: env.stores.config.for_table(table), ..env.stores.clone() };
     let opened: Result<Vec<_>> =
         table.families().map(|family| Store::open(&stores, family.clone(), info)).collect();
@@ -426,7 +431,7 @@ fn seq_id_of(name: &str) -> Option<u64> {
     name.strip_suffix(".seqid").or_else(|| name.strip_suffix("_seqid"))?.parse().ok()
 }
 
-fn largest_seq_id_file(env: &RegionEnv, info: &RegionInfo) -> Result<u64> {
+pub(super) fn largest_seq_id_file(env: &RegionEnv, info: &RegionInfo) -> Result<u64> {
     let (fs, dir) = recovered_edits_dir(env, info);
     if !fs.exists(&dir)? {
         return Ok(0);

@@ -93,6 +93,7 @@ impl Region {
     }
 
     fn open_with_views(&self, scan: &mut Scan, read_point: Option<u64>) -> TryResult<OpenScanner> {
+        self.check_reads_enabled()?;
         scan.families.iter().try_for_each(|f| self.check_family(&f.family).map(drop))?;
         if scan.raw && scan.families.iter().any(|family| family.qualifiers.is_some()) {
             return Err(HBaseError::do_not_retry("Cannot specify any column for a raw scan").into());

@@ -328,11 +328,12 @@ impl Region {
     }
 
     /// Returns true if the region may be split: it has compacted all references to files of its
-    /// parent, its policy is not `DisabledRegionSplitPolicy`, and it is not of hbase:meta or
-    /// hbase:namespace.
+    /// parent, its policy is not `DisabledRegionSplitPolicy`, and it is neither of hbase:meta or
+    /// hbase:namespace nor a secondary replica.
     pub fn is_splittable(&self) -> bool {
         let is_namespaces = self.info.table().is_system() && self.info.table().qualifier() == "namespace";
         !self.info.is_meta()
+            && self.info.is_primary()
             && !is_namespaces
             && !self.is_closed()
             && self.policy_permits_split()

@@ -17,6 +17,16 @@ pub(super) fn region() -> Arc<Region> {
 
 /// The same, with a receiver of events and a flush size.
 pub(super) fn region_with(events: Arc<dyn RegionEvents>, flush_bytes: u64) -> Arc<Region> {
+    let config = RegionConfig { flush_bytes, block_multiplier: 1 << 30, ..RegionConfig::default() };
+    region_of(events, config, &[])
+}
+
+/// The same, with a configuration and attributes of the table.
+pub(super) fn region_of(
+    events: Arc<dyn RegionEvents>,
+    config: RegionConfig,
+    attributes: &[(&str, &str)],
+) -> Arc<Region> {
     let (stores, clock) = env();
     let [wal_dir, old_dir] = ["WALs", "oldWALs"].map(|dir| stores.root.join(dir));
     for dir in [&wal_dir, &old_dir] {
@@ -36,13 +46,16 @@ pub(super) fn region_with(events: Arc<dyn RegionEvents>, flush_bytes: u64) -> Ar
         stores,
         wal: wal.expect("opens"),
         wal_root: None,
-        config: RegionConfig { flush_bytes, block_multiplier: 1 << 30, ..RegionConfig::default() },
+        config,
         server: ServerName::new("h", 16020, 1),
         nonces: Arc::new(NonceManager::new(clock, 1000)),
         events,
         operation_times: Arc::default(),
     };
-    let table = TableDescriptor::new("t".parse().expect("legal")).with_family(family(b"f", &[]));
+    let mut table = TableDescriptor::new("t".parse().expect("legal")).with_family(family(b"f", &[]));
+    for (key, value) in attributes {
+        table = table.with(key, value);
+    }
     let info = RegionInfo::new(table.name().clone(), Bytes::new(), Bytes::new(), 1);
     Region::open(Arc::new(env), info, Arc::new(table)).expect("opens")
 }

@@ -15,6 +15,8 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use evenkeel_common::Result;
 use evenkeel_protocol::pb;
@@ -46,10 +48,16 @@ impl Region {
         self.env.wal.sync(self.append_marker(marker)?, SyncLevel::Flush)
     }
 
-    /// Logs a step of a flush. `files` are the names of each store's files, in the order of the
-    /// stores, once they exist.
-    pub(super) fn log_flush(&self, action: FlushAction, seq_id: u64, files: &[Vec<String>]) {
-        let marker = |_| self.flush_marker(action, seq_id, files);
+    /// Logs a step of a flush of some stores. `files` are the names of each store's files, in the
+    /// order of the stores, once they exist.
+    pub(super) fn log_flush(
+        &self,
+        action: FlushAction,
+        seq_id: u64,
+        stores: &[Arc<Store>],
+        files: &[Vec<String>],
+    ) {
+        let marker = |_| self.flush_marker(action, seq_id, stores, files);
         let logged = match action {
             FlushAction::CommitFlush => self.log_marker(marker),
             _ => self.append_marker(marker).map(drop),
@@ -59,19 +67,24 @@ impl Region {
         }
     }
 
-    fn flush_marker(&self, action: FlushAction, seq_id: u64, files: &[Vec<String>]) -> Marker {
-        let store = |(at, store): (usize, &std::sync::Arc<Store>)| StoreFlushDescriptor {
+    fn flush_marker(
+        &self,
+        action: FlushAction,
+        seq_id: u64,
+        stores: &[Arc<Store>],
+        files: &[Vec<String>],
+    ) -> Marker {
+        let store = |(at, store): (usize, &Arc<Store>)| StoreFlushDescriptor {
             family_name: store.family().name().to_vec().into(),
             store_home_dir: store.family().name_text(),
             flush_output: files.get(at).cloned().unwrap_or_default(),
         };
-        let flushes = action != FlushAction::CannotFlush;
         Marker::Flush(pb::FlushDescriptor {
             action: action as i32,
             table_name: self.info.table().to_string().into(),
             encoded_region_name: self.encoded_name.clone(),
             flush_sequence_number: Some(seq_id),
-            store_flushes: self.stores.iter().enumerate().filter(|_| flushes).map(store).collect(),
+            store_flushes: stores.iter().enumerate().map(store).collect(),
             region_name: Some(self.info.name().clone()),
         })
     }
@@ -79,7 +92,10 @@ impl Region {
     /// Logs that a flush was requested and the MemStore was empty. Returns true if the marker is in
     /// the log.
     pub fn mark_cannot_flush(&self) -> bool {
-        let logged = self.log_marker(|_| self.flush_marker(FlushAction::CannotFlush, NO_SEQ_ID, &[]));
+        if !self.info.is_primary() {
+            return false;
+        }
+        let logged = self.log_marker(|_| self.flush_marker(FlushAction::CannotFlush, NO_SEQ_ID, &[], &[]));
         logged
             .inspect_err(|error| {
                 tracing::warn!(region = %self.info.name_text(), %error, "a flush's marker is not in the log");

@@ -22,7 +22,6 @@ mod prepare;
 mod row_lock_waiter;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::{
@@ -41,6 +40,9 @@ use super::nonce::NonceKey;
 use super::row_lock::{LockMode, RowLockTimeout};
 use super::{Phase, Region, RegionCount, wait_budget};
 use crate::operations::{CheckAndMutateResult, Mutation, MutationKind, MutationResult};
+
+/// Adding at least this many cells to the MemStore is timed.
+const LARGE_CELLS_MIN: usize = 64;
 
 /// The result of starting a write that must not wait.
 #[must_use]
@@ -62,6 +64,16 @@ struct StartedWrite<'a> {
 }
 
 impl StartedWrite<'_> {
+    fn add_to_memstores(&mut self) {
+        for cell in &mut self.cells {
+            cell.set_seq_id(self.number);
+            if let Some(store) = self.region.store_of(cell.as_cell().family()) {
+                store.add(&cell.as_cell());
+                store.note_edit();
+            }
+        }
+    }
+
     fn applied(mut self) -> Vec<KeyValue> {
         self.is_applied = true;
         std::mem::take(&mut self.cells)
@@ -218,15 +230,8 @@ impl Region {
         };
         let mut begun = StartedWrite { region: self, number, cells, is_applied: false };
         let logged = logged?;
-        for cell in &mut begun.cells {
-            cell.set_seq_id(number);
-            if let Some(store) = self.store_of(cell.as_cell().family()) {
-                store.add(&cell.as_cell());
-            }
-        }
-        if self.oldest_edit_ms.load(Ordering::Relaxed) == i64::MAX {
-            self.oldest_edit_ms.fetch_min(self.env.stores.clock.now_ms(), Ordering::Relaxed);
-        }
+        let is_large = begun.cells.len() >= LARGE_CELLS_MIN;
+        waits::time_if(is_large, Cause::MemStore, || begun.add_to_memstores());
         drop(updates);
         let suspended = rows.map(|rows| rows.suspend_entries(number, &begun.cells)).unwrap_or_default();
         // The cells of a running flush still count. Another request would only flush the few cells
@@ -290,7 +295,7 @@ impl Region {
             return Err(HBaseError::do_not_retry(format!("Row length {len} is > {ROW_BYTES_MAX}")));
         }
         self.check_row(&mutation.row, "batchMutate")?;
-        if self.table.is_read_only() {
+        if self.is_read_only {
             return Err(HBaseError::do_not_retry("region is read only"));
         }
         Ok(())

@@ -5,6 +5,8 @@ use std::time::Instant;
 use evenkeel_common::clock;
 use evenkeel_common::{CellBuffer, CellRef, Result, cpu_slot};
 
+use super::matcher::FilterSlot;
+use super::profile::ScanProfile;
 use super::reply_charge::ReplyCharge;
 use super::time_slice::TimeSlice;
 
@@ -107,6 +109,7 @@ pub struct ScannerContext {
     pub(crate) cells: usize,
     cells_until_time_check: u32,
     out_of_time: bool,
+    profile: ScanProfile,
 }
 
 impl Default for ScannerContext {
@@ -140,6 +143,7 @@ impl ScannerContext {
             cells: 0,
             cells_until_time_check: CELLS_PER_TIME_CHECK,
             out_of_time: false,
+            profile: ScanProfile::default(),
         }
     }
 
@@ -184,7 +188,7 @@ impl ScannerContext {
     /// Charges the cells added from here on, each before it is copied.
     pub fn set_charge(&mut self, charge: ReplyCharge) {
         self.charge = Some(charge);
-        self.start_row();
+        self.start_charged_row();
     }
 
     /// Takes the charge that was set, including what the cells have taken.
@@ -198,8 +202,16 @@ impl ScannerContext {
         self.charge.as_mut()
     }
 
-    /// Starts a row of a reply: it is charged from its first cell on.
-    pub(crate) fn start_row(&mut self) {
+    /// Starts a row of a reply: it is charged from its first cell on. If it has a filter, which
+    /// only this row has, the filter's calls are timed.
+    pub(crate) fn start_row(&mut self, filter: &mut FilterSlot) {
+        if filter.is_some() {
+            self.profile = ScanProfile::of_row(filter);
+        }
+        self.start_charged_row();
+    }
+
+    fn start_charged_row(&mut self) {
         if let Some(charge) = &self.charge {
             self.charged_from = self.size;
             self.charged_up_to = self.size.saturating_add(charge.row_bytes_uncharged());
@@ -303,11 +315,17 @@ impl ScannerContext {
 
     /// As [`ScannerContext::time_reached`] between rows. Checks the clock before the first row and
     /// then every [`ROWS_PER_TIME_CHECK`] rows. It also yields its CPU slot to other scans, and
-    /// that time counts, too.
+    /// that time counts, too. The check samples the scan, whose filter is `filter`; see
+    /// [`ScanProfile::look`].
     #[inline]
-    pub(crate) fn time_reached_at_row(&mut self) -> bool {
+    pub(crate) fn time_reached_at_row(
+        &mut self,
+        filter: &mut FilterSlot,
+        reads_memstore: impl FnOnce() -> bool,
+    ) -> bool {
         let looks = self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK);
         if looks {
+            self.profile.look(filter, reads_memstore);
             self.yield_and_check(LimitScope::BetweenRows)
         } else {
             self.out_of_time || self.slice.is_over()
@@ -328,13 +346,18 @@ impl ScannerContext {
     }
 
     /// As [`ScannerContext::time_reached`] within a row; also true if the call pauses there. Checks
-    /// the clock about every [`CELLS_PER_TIME_CHECK`] cells.
-    pub(crate) fn time_reached_at_cell(&mut self) -> bool {
+    /// the clock about every [`CELLS_PER_TIME_CHECK`] cells, and samples the scan.
+    pub(crate) fn time_reached_at_cell(
+        &mut self,
+        filter: &mut FilterSlot,
+        reads_memstore: impl FnOnce() -> bool,
+    ) -> bool {
         self.cells_until_time_check -= 1;
         if self.cells_until_time_check > 0 {
             return false;
         }
         self.cells_until_time_check = CELLS_PER_TIME_CHECK;
+        self.profile.look(filter, reads_memstore);
         self.yield_and_check(LimitScope::BetweenCells) || self.pauses
     }
 }

@@ -259,11 +259,16 @@ impl<L: LeafScanner> StoreScanner<L> {
             }
             if context.size_reached(LimitScope::BetweenCells)
                 || (code.includes() && context.batch_reached())
-                || context.time_reached_at_cell()
+                || context.time_reached_at_cell(filter, || self.reads_memstore())
             {
                 return Ok(false);
             }
         }
+    }
+
+    /// Returns true if the current cell is in a MemStore.
+    pub(crate) fn reads_memstore(&self) -> bool {
+        self.heap.current().is_some_and(|leaf| leaf.source() == CellSource::MemStore)
     }
 
     /// Makes the current cell readable, and releases blocks of other leaves if too many are held.

@@ -6,15 +6,16 @@
 //! after it, regardless of the order of files. A file without an assigned id has 0: its cells are
 //! older than every edit.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_block_cache::NoCache;
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result, TryError};
-use evenkeel_fs::{CreateOptions, RandomAccessFile};
+use evenkeel_fs::{CreateOptions, FileStatus, RandomAccessFile};
 use evenkeel_hfile::{HFileReader, OpenOptions, ScanOptions};
 
-use super::{Store, StoreFile, sorted};
+use super::{Store, StoreFile, listed, sorted};
 use crate::layout;
 
 /// Bytes copied at a time.
@@ -36,6 +37,7 @@ impl Store {
         let (Some(first), Some(last)) = (reader.first_key(), reader.last_key()) else {
             return Err(HBaseError::do_not_retry(format!("{}: First key can not be null", path.display())));
         };
+        self.check_mob(&reader, path)?;
         let fits = |key: &KeyBuf| self.region.contains_row(key.as_cell().row());
         if !fits(first) || !fits(last) {
             return Ok(false);
@@ -153,12 +155,67 @@ impl Store {
         StoreFile::open_new(self, name).map(Arc::new)
     }
 
+    /// Makes loaded files a part of the store, for all later opens. They are in the family's
+    /// directory.
+    ///
+    /// # Errors
+    /// `IOException` from the file system; [`Store::untrack_loaded`] takes it back.
+    pub(crate) fn track_loaded(&self, files: &[Arc<StoreFile>]) -> Result<()> {
+        self.tracker.commit(&[], &listed(files))
+    }
+
+    /// Takes [`Store::track_loaded`] back, before the files are moved.
+    ///
+    /// # Errors
+    /// `IOException` from the file system: the files must stay where they are.
+    pub(crate) fn untrack_loaded(&self, names: &[String]) -> Result<()> {
+        self.tracker.revert(names, &[])
+    }
+
+    /// Serves files that an interrupted load has moved into the family's directory, unless they are
+    /// served. A file that a compaction has replaced since is not served again. If the directory's
+    /// files are those of the store, it serves them already.
+    ///
+    /// # Errors
+    /// `IOException` or `CorruptHFileException`.
+    pub(crate) fn adopt_loaded<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<()> {
+        if !self.tracker.kind().reads_list() {
+            return Ok(());
+        }
+        let known: HashSet<String> = {
+            let (state, replaced) = (self.state.load_full(), self.replaced.lock());
+            let of_file = |file: &Arc<StoreFile>| file.replaces().into_iter().chain([file.name().to_owned()]);
+            state.files.iter().chain(replaced.iter()).flat_map(of_file).collect()
+        };
+        let mut files = Vec::new();
+        for name in names {
+            if !known.contains(name) && self.env.fs.exists(&self.dirs.family.join(name))? {
+                files.push(self.open_file(name)?);
+            }
+        }
+        self.track_loaded(&files)?;
+        self.add_files(files);
+        Ok(())
+    }
+
     /// Adds files to the store's state; new readers read them.
     pub fn add_files(&self, files: Vec<Arc<StoreFile>>) {
         self.replace_state(|state| {
             state.files.extend(files);
             state.files = sorted(std::mem::take(&mut state.files));
         });
+    }
+
+    /// Puts a file of `recovered.hfiles` into the family's directory. If it takes effect only by a
+    /// list, it is copied: a crash before the list is written must leave it where the next open
+    /// finds it.
+    fn place_recovered_file(&self, file: &FileStatus) -> Result<()> {
+        let place = self.dirs.family.join(file.name());
+        if self.tracker.kind().reads_list() {
+            return self.copy(&file.path, &place);
+        }
+        self.env.fs.sync_file(&file.path)?;
+        Ok(self.env.fs.rename(&file.path, &place)?)
     }
 
     /// Serves the files in `recovered.hfiles`, after the edits in `recovered.edits`. Returns their
@@ -183,10 +240,12 @@ impl Store {
                 let message = format!("Recovered hfile {} does not fit inside region", status.path.display());
                 return Err(HBaseError::new(ErrorKind::WrongRegion, message));
             }
-            self.env.fs.sync_file(&status.path)?;
-            self.env.fs.rename(&status.path, &self.dirs.family.join(status.name()))?;
-            files.push(self.open_file(status.name())?);
+            if self.state.load().files.iter().all(|file| file.name() != status.name()) {
+                self.place_recovered_file(&status)?;
+                files.push(self.open_file(status.name())?);
+            }
         }
+        self.track_loaded(&files)?;
         let seq_id = files.iter().map(|file| file.max_seq_id()).max().unwrap_or(0);
         if !files.is_empty() {
             tracing::info!(store = %self.label(), files = files.len(), seq_id, "recovered store files are served");

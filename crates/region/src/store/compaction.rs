@@ -4,7 +4,7 @@
 //! ```text
 //! select_compaction     marks files busy until the request is dropped
 //! compact               merges to .tmp/<family>/<uuid>, reads back     readers continue
-//! install_compaction    renames into the family's directory, opens
+//! install_compaction    renames into the family's directory, opens, commits to the tracker
 //! swap_compaction       new files in, old files out, at once
 //! archive_replaced      archives old files once no reader holds them
 //! ```
@@ -30,6 +30,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use evenkeel_fs::BlocksWeight;
 use parking_lot::Mutex;
 
 use self::policy::date_tiered::{self, DateTieredFile};
@@ -106,8 +107,8 @@ impl Drop for CompactionRequest {
 pub struct CompactionResult {
     /// Names of the files that were compacted.
     pub inputs: Vec<String>,
-    /// The files that replace them, in `.tmp`, in the order in which they are moved into place; one
-    /// may have no cells.
+    /// The files that replace them, not yet in place, in the order in which they are moved into
+    /// place; one may have no cells.
     pub outputs: Vec<PathBuf>,
     /// Cells written.
     pub cells: u64,
@@ -171,6 +172,7 @@ impl Store {
         let context = SelectionContext {
             major,
             major_is_due: self.is_major_due(free),
+            is_remote: self.is_remote(free),
             is_blocking: free.len() + usize::from(busy > 0) >= self.compaction_config.load().blocking_files,
             busy,
             off_peak,
@@ -277,7 +279,14 @@ impl Store {
         let [only] = files else { return true };
         let oldest_unexpired = self.info.oldest_unexpired(now_ms);
         let has_expired = only.reader().time_range().is_some_and(|(min, _)| min < oldest_unexpired);
-        !only.reader().is_major_compaction() || has_expired
+        !only.reader().is_major_compaction() || has_expired || self.is_remote(files)
+    }
+
+    /// Returns true if too few blocks of the files are local (HBASE-11195).
+    fn is_remote(&self, files: &[Arc<StoreFile>]) -> bool {
+        let mut blocks = BlocksWeight::default();
+        files.iter().for_each(|file| blocks += file.blocks_weight());
+        blocks.locality() < self.compaction_config.load().major_locality_min
     }
 
     /// Returns the period with jitter. The jitter is a hash of the files' names, so that stores

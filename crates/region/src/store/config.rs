@@ -9,6 +9,7 @@ use evenkeel_hfile::ChecksumType;
 use super::cache::StoreCacheConfig;
 use super::compaction::engine::EngineSettings;
 use crate::memstore::InMemoryConfig;
+use crate::store_file_tracker::TrackerSettings;
 
 /// Limits of a store. `Default` has HBase's values, and a family's configuration may override them.
 #[derive(Clone, Debug)]
@@ -35,6 +36,9 @@ pub struct StoreConfig {
     pub major_period_ms: i64,
     /// `hbase.hregion.majorcompaction.jitter`: the fraction of the period by which it varies.
     pub major_jitter: f64,
+    /// `hbase.hstore.min.locality.to.skip.major.compact`: below this locality a periodic major
+    /// compaction also rewrites files that need none, so that their blocks become local.
+    pub major_locality_min: f32,
     /// `hbase.hstore.time.to.purge.deletes`: younger markers are kept.
     pub time_to_purge_deletes_ms: i64,
     /// `hbase.hstore.compaction.keep.seqId.period`, in milliseconds: older files lose their cells'
@@ -77,6 +81,8 @@ pub struct StoreConfig {
     pub in_memory: InMemoryConfig,
     /// `hbase.hstore.engine.class`, and the settings of the engines.
     pub engine: EngineSettings,
+    /// The store file tracker, of a table or a family. The server's setting is that of new tables.
+    pub tracker: TrackerSettings,
 }
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -96,6 +102,7 @@ impl Default for StoreConfig {
             blocking_files: 16,
             major_period_ms: 7 * DAY_MS,
             major_jitter: 0.5,
+            major_locality_min: 0.0,
             time_to_purge_deletes_ms: 0,
             keep_seq_id_ms: KEEP_SEQ_ID_DAYS_MIN * DAY_MS,
             zstd_framed: false,
@@ -114,6 +121,7 @@ impl Default for StoreConfig {
             cache: StoreCacheConfig::default(),
             in_memory: InMemoryConfig::default(),
             engine: EngineSettings::default(),
+            tracker: TrackerSettings::default(),
         }
     }
 }
@@ -128,6 +136,7 @@ const BYTES_MAX_OFF_PEAK: &str = "hbase.hstore.compaction.max.size.offpeak";
 const BLOCKING_FILES: &str = "hbase.hstore.blockingStoreFiles";
 const MAJOR_PERIOD: &str = "hbase.hregion.majorcompaction";
 const MAJOR_JITTER: &str = "hbase.hregion.majorcompaction.jitter";
+const MAJOR_LOCALITY_MIN: &str = "hbase.hstore.min.locality.to.skip.major.compact";
 const PURGE_DELETES: &str = "hbase.hstore.time.to.purge.deletes";
 const KEEP_SEQ_ID_DAYS: &str = "hbase.hstore.compaction.keep.seqId.period";
 const VERIFY_BULK_LOADS: &str = "hbase.hstore.bulkload.verify";
@@ -175,6 +184,7 @@ impl StoreConfig {
             BLOCKING_FILES,
             MAJOR_PERIOD,
             MAJOR_JITTER,
+            MAJOR_LOCALITY_MIN,
             PURGE_DELETES,
             KEEP_SEQ_ID_DAYS,
             VERIFY_BULK_LOADS,
@@ -214,6 +224,7 @@ impl StoreConfig {
             BLOCKING_FILES,
             MAJOR_PERIOD,
             MAJOR_JITTER,
+            MAJOR_LOCALITY_MIN,
         ];
         keys.into_iter().chain(EngineSettings::number_keys())
     }
@@ -222,6 +233,7 @@ impl StoreConfig {
     pub fn for_table(&self, table: &TableDescriptor) -> Self {
         let mut config = self.clone();
         config.set_attributes(table.attributes().iter().map(|(key, value)| (&key[..], &value[..])));
+        config.tracker = TrackerSettings::of_table(table);
         config
     }
 
@@ -231,6 +243,7 @@ impl StoreConfig {
         config.cache = config.cache.for_family(family);
         config.set_attributes(family.attributes().iter().map(|(key, value)| (&key[..], &value[..])));
         family.configuration().iter().for_each(|(key, value)| config.set(key, value.trim()));
+        config.tracker.apply_family(family);
         config
     }
 
@@ -258,6 +271,7 @@ impl StoreConfig {
             BLOCKING_FILES => parse(value, |n| self.blocking_files = n),
             MAJOR_PERIOD => parse(value, |n| self.major_period_ms = n),
             MAJOR_JITTER => parse(value, |n| self.major_jitter = n),
+            MAJOR_LOCALITY_MIN => parse(value, |n| self.major_locality_min = n),
             PURGE_DELETES => parse(value, |n: i64| self.time_to_purge_deletes_ms = n.max(0)),
             KEEP_SEQ_ID_DAYS => {
                 parse(value, |n: i64| self.keep_seq_id_ms = n.max(KEEP_SEQ_ID_DAYS_MIN) * DAY_MS)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result, TryResult};
-use evenkeel_fs::FileStatus;
+use evenkeel_fs::{BlocksWeight, FileStatus};
 use evenkeel_hfile::{
     DataBlockEncoding, HFileReader, HFileScanner, Half, InputResidency, OpenOptions, ReferenceRange,
     ScanOptions, SeqIds, keys,
@@ -22,6 +22,7 @@ use self::name::{FileName, Link};
 use super::{CountedFiles, Store, StoreFileInfo};
 use crate::layout;
 use crate::scanner::{CellSource, KeyValueScanner, LeafScanner};
+use crate::store_file_tracker::ListedFile;
 
 /// A reference holds a split key and a flag. A larger file is not a reference.
 const REFERENCE_BYTES_MAX: u64 = 64 << 10;
@@ -38,6 +39,7 @@ pub struct StoreFile {
     bulk_load_ms: i64,
     modified_ms: i64,
     bloom_bypass: BloomBypass,
+    blocks_weight: BlocksWeight,
     _counted: CountedFiles,
 }
 
@@ -50,7 +52,15 @@ impl StoreFile {
             tracing::warn!(path = %status.path.display(), "an empty store file is skipped");
             return Ok(None);
         }
-        Self::open(store, status, kind).map(Some)
+        let opened = Self::open(store, status, &kind);
+        if opened.is_err() && store.is_secondary() {
+            // The default replica may have archived the file since it was listed.
+            let path = store.dirs.archive.join(name);
+            if store.env.fs.exists(&path)? {
+                return Self::open(store, &FileStatus { path, ..status.clone() }, &kind).map(Some);
+            }
+        }
+        opened.map(Some)
     }
 
     /// Opens a file that was just moved into the family's directory.
@@ -59,8 +69,8 @@ impl StoreFile {
         Self::open_listed(store, &status)?.ok_or_else(|| store.error(format!("{name} is not a store file")))
     }
 
-    fn open(store: &Store, status: &FileStatus, kind: FileName) -> Result<Self> {
-        let (path, half) = match &kind {
+    fn open(store: &Store, status: &FileStatus, kind: &FileName) -> Result<Self> {
+        let (path, half) = match kind {
             FileName::HFile { .. } => (status.path.clone(), None),
             FileName::Link(link) => (resolve(store, link)?, None),
             FileName::Reference { file, file_name, parent } => {
@@ -79,8 +89,10 @@ impl StoreFile {
         };
         let is_top = options.half.as_ref().is_some_and(|half| half.range == ReferenceRange::Top);
         let reader = HFileReader::open_path(&*store.env.fs, &path, Arc::clone(&store.env.cache), &options)?;
+        store.check_mob(&reader, &path)?;
         let counted = store.env.open_files.count(1);
-        Ok(Self::of_reader(reader, status, &kind, (&path, is_top), counted))
+        let blocks_weight = reader.blocks_weight(&store.env.host);
+        Ok(Self { blocks_weight, ..Self::of_reader(reader, status, kind, (&path, is_top), counted) })
     }
 
     fn of_reader(
@@ -115,6 +127,7 @@ impl StoreFile {
             bulk_load_ms: bulk_load_ms.unwrap_or(i64::MAX),
             modified_ms: status.modified_ms,
             bloom_bypass: BloomBypass::default(),
+            blocks_weight: BlocksWeight::default(),
             reader,
             _counted: counted,
         }
@@ -125,6 +138,12 @@ impl StoreFile {
         &self.name
     }
 
+    /// Its entry in a list of the store's files.
+    pub(super) fn listed(&self) -> ListedFile {
+        let is_own = matches!(FileName::parse(&self.name), Some(FileName::HFile { .. }));
+        ListedFile { name: self.name.clone(), bytes: if is_own { self.reader.len() } else { 0 } }
+    }
+
     /// The file's reader.
     pub fn reader(&self) -> &Arc<HFileReader> {
         &self.reader
@@ -133,6 +152,11 @@ impl StoreFile {
     /// The file's length in bytes. A reference counts as half of its file.
     pub fn bytes(&self) -> u64 {
         if self.is_reference { self.reader.len() / 2 } else { self.reader.len() }
+    }
+
+    /// The weight of its blocks, as it was when the file was opened.
+    pub fn blocks_weight(&self) -> BlocksWeight {
+        self.blocks_weight
     }
 
     /// The sequence id up to which it holds every edit of the store.

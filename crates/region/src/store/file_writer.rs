@@ -6,6 +6,9 @@
 //! records up to which sequence id all edits are in files: before it is in place, they are
 //! replayed.
 //!
+//! With a tracker that keeps a list, one write of the list makes all of them take effect, so the
+//! order does not matter.
+//!
 //! Every file is read back before it is moved into place ([`ReadBack`],
 //! `evenkeel.hfile.verify.writes`). Only then may the log's edits, or the files that a compaction
 //! merged, be deleted. A file that differs from what was written is moved below `corrupt` (one for
@@ -83,7 +86,7 @@ pub(super) enum FileSplit {
 /// The files of one flush or compaction.
 #[derive(Debug, Default)]
 pub(super) struct WrittenFiles {
-    /// In `.tmp`, in the order in which they are moved into place.
+    /// In the directory for outputs, in the order in which they are moved into place.
     pub paths: Vec<PathBuf>,
     pub cells: u64,
 }
@@ -116,9 +119,10 @@ pub(super) struct WriteJob {
 }
 
 impl Store {
-    /// Writes a scanner's cells to new files in `.tmp`. Without cells it writes no file, unless the
-    /// files replace others: then it writes one without cells. `scanner` returns the same cells on
-    /// each call, except those that expired meanwhile. A failure leaves no file behind.
+    /// Writes a scanner's cells to new files in the directory for outputs. Without cells it writes
+    /// no file, unless the files replace others: then it writes one without cells. `scanner`
+    /// returns the same cells on each call, except those that expired meanwhile. A failure leaves
+    /// no file behind.
     ///
     /// # Errors
     /// Errors of the scanner, `IOException` from the file system, and `CorruptHFileException` if
@@ -129,7 +133,7 @@ impl Store {
         mut job: WriteJob,
         schedule: WriteSchedule<'_>,
     ) -> Result<WrittenFiles> {
-        self.env.fs.mkdirs(&self.dirs.tmp)?;
+        self.env.fs.mkdirs(&self.dirs.output)?;
         match self.write_and_read_back(scanner()?, job.clone(), schedule) {
             Ok(written) => return Ok(written),
             Err(WriteFailure::Write(error)) => return Err(error),
@@ -320,7 +324,8 @@ impl MultiFileWriter<'_> {
             }
             WriteSchedule::Flush(priority) => run_in_background(BackgroundWork::Flush, priority, || {
                 let (bytes, is_more) = self.write_slice(&mut input)?;
-                priority.throttle(bytes, &|| priority.is_urgent());
+                let progress = &self.store.flush_progress;
+                progress.wait_for_limit(|| priority.throttle(bytes, &|| priority.is_urgent()));
                 Ok(is_more)
             }),
             WriteSchedule::Compaction(throughput, None) => {
@@ -341,13 +346,14 @@ impl MultiFileWriter<'_> {
         input: &mut InputCursor,
         throughput: &CompactionThroughputController,
     ) -> Result<bool> {
-        let before = self.written.cells;
+        let (progress, before) = (&self.store.compaction_progress, self.written.cells);
         let Some(bytes) = self.write_step(input)? else { return Ok(false) };
-        self.store.progress.advance(self.written.cells - before);
+        progress.advance(self.written.cells - before);
         input.written += bytes;
         let so_far = input.written.max(input.limits.block_size);
         let bytes = so_far - std::mem::replace(&mut input.throttled, so_far);
-        match throughput.controller().control(bytes, || self.store.cancelled.load(Ordering::Relaxed)) {
+        let is_cancelled = || self.store.cancelled.load(Ordering::Relaxed);
+        match progress.wait_for_limit(|| throughput.controller().control(bytes, is_cancelled)) {
             true => Ok(true),
             false => Err(self.store.error("the compaction is cancelled")),
         }
@@ -355,14 +361,18 @@ impl MultiFileWriter<'_> {
 
     /// Writes about [`SLICE_BYTES`]. Returns the bytes written, and whether there is more.
     fn write_slice(&mut self, input: &mut InputCursor) -> Result<(u64, bool)> {
-        let mut bytes = 0;
-        while bytes < SLICE_BYTES {
+        let (mut bytes, before) = (0, self.written.cells);
+        let is_more = loop {
             match self.write_step(input)? {
                 Some(more) => bytes += more,
-                None => return Ok((bytes, false)),
+                None => break false,
             }
-        }
-        Ok((bytes, true))
+            if bytes >= SLICE_BYTES {
+                break true;
+            }
+        };
+        self.store.flush_progress.advance(self.written.cells - before);
+        Ok((bytes, is_more))
     }
 
     /// Writes a row or a part of it; all of its cells may have been dropped. Returns the bytes, or
@@ -458,7 +468,7 @@ impl MultiFileWriter<'_> {
 
     fn begin(&mut self, at: usize, start: Bytes, end: Bytes) -> Result<usize> {
         let store = self.store;
-        let path = store.dirs.tmp.join(uuid::Uuid::new_v4().simple().to_string());
+        let path = store.dirs.output.join(uuid::Uuid::new_v4().simple().to_string());
         let file = &self.job.file;
         let mut writer = HFileWriter::create(&*store.env.fs, &path, file.context.clone())?;
         if store.config.verify_writes {

@@ -3,7 +3,7 @@
 //! ```text
 //! start_flush      pipeline and active segment -> frozen, with a new one   caller excludes writers
 //! flush_snapshot   frozen segments -> .tmp/<family>/<uuid>, read back      writers continue
-//! install_flush    rename into the family's directory, open
+//! install_flush    rename into the family's directory, open, commit to the tracker
 //! swap_flush       frozen segments out, files in, at once
 //! ```
 
@@ -12,17 +12,19 @@ use std::sync::Arc;
 
 use evenkeel_common::{Result, TryError};
 use evenkeel_hfile::{
-    BloomType, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, HFileWriter, StoreFileMeta,
+    BloomType, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, HFileReader, HFileWriter,
+    StoreFileMeta, check_compression_supported, keys,
 };
 
 use super::background_priority::BACKGROUND_BYTES_MIN;
 use super::config::BLOCK_BYTES_MAX;
 use super::file_writer::{NewFileOptions, WriteJob, WriteSchedule};
-use super::{BackgroundPriority, Store, StoreFile, StoreLeaf, sorted};
+use super::{BackgroundPriority, Store, StoreFile, StoreLeaf, listed, sorted};
 use crate::memstore::SegmentScanner;
 use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{CompactionMode, QueryMatcher};
 use crate::scanner::store_scanner::ScanStart;
+use crate::store_file_tracker::ListedFile;
 
 impl Store {
     /// Freezes the pipeline and the active segment. Returns false if there is nothing to flush. The
@@ -77,7 +79,9 @@ impl Store {
             Some(priority) if size.data_bytes >= BACKGROUND_BYTES_MIN => WriteSchedule::Flush(priority),
             _ => WriteSchedule::Unlimited,
         };
+        let running = self.flush_progress.begin(size.cells);
         let written = self.write_files(&scanner, job, schedule)?.paths;
+        drop(running);
         self.flushed.lock().clone_from(&written);
         Ok(written)
     }
@@ -108,7 +112,9 @@ impl Store {
     /// # Errors
     /// As [`Store::commit_flush`].
     pub fn install_flush(&self, files: &[PathBuf]) -> Result<Vec<Arc<StoreFile>>> {
-        files.iter().map(|path| self.install(path)).collect()
+        let installed = files.iter().map(|path| self.install(path)).collect::<Result<Vec<_>>>()?;
+        self.tracker.commit(&[], &listed(&installed))?;
+        Ok(installed)
     }
 
     /// The second half of [`Store::commit_flush`]: replaces the state.
@@ -128,14 +134,14 @@ impl Store {
     /// them and bring back cells deleted since.
     pub fn abort_flush(&self) {
         let flushed = std::mem::take(&mut *self.flushed.lock());
-        self.discard_outputs(flushed);
+        self.discard_outputs(flushed, &[]);
     }
 
     /// Deletes the outputs of a flush or compaction that readers never saw, wherever they are, the
-    /// last one first. If one cannot be deleted, it stays with those before it until
-    /// [`Store::discard_leftovers`].
-    pub(super) fn discard_outputs(&self, mut outputs: Vec<PathBuf>) {
-        if let Err(error) = self.discard(&mut outputs) {
+    /// last one first. `restored` are the files that they were to replace. If one cannot be
+    /// deleted, it stays with those before it until [`Store::discard_leftovers`].
+    pub(super) fn discard_outputs(&self, mut outputs: Vec<PathBuf>, restored: &[ListedFile]) {
+        if let Err(error) = self.discard(&mut outputs, restored) {
             tracing::warn!(store = %self.label(), %error, "the output of a failed flush or compaction could not be deleted yet");
             self.undeleted_outputs.lock().push(outputs);
         }
@@ -148,14 +154,17 @@ impl Store {
     pub(super) fn discard_leftovers(&self) -> Result<()> {
         let mut leftovers = self.undeleted_outputs.lock();
         while let Some(outputs) = leftovers.last_mut() {
-            self.discard(outputs)?;
+            self.discard(outputs, &[])?;
             leftovers.pop();
         }
         Ok(())
     }
 
     /// Deletes from the end of the list, and removes the deleted entries.
-    fn discard(&self, outputs: &mut Vec<PathBuf>) -> Result<()> {
+    fn discard(&self, outputs: &mut Vec<PathBuf>, restored: &[ListedFile]) -> Result<()> {
+        let names: Vec<_> =
+            outputs.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
+        self.tracker.revert(&names, restored)?;
         while let Some(path) = outputs.last() {
             self.evict_blocks(path);
             if let Some(name) = path.file_name() {
@@ -167,14 +176,19 @@ impl Store {
         Ok(())
     }
 
-    /// Moves a finished file from `.tmp` into the family's directory and opens it.
+    /// Moves a finished file into the family's directory, unless it is there, and opens it.
     pub(super) fn install(&self, path: &Path) -> Result<Arc<StoreFile>> {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| self.error(format!("{} has no name", path.display())))?;
-        self.env.fs.rename(path, &self.dirs.family.join(name))?;
+        self.move_into_place(path, name)?;
         let file = Arc::new(StoreFile::open_new(self, name)?);
         self.prefetch(&file);
         Ok(file)
+    }
+
+    fn move_into_place(&self, path: &Path, name: &str) -> Result<()> {
+        let place = self.dirs.family.join(name);
+        if path == place { Ok(()) } else { Ok(self.env.fs.rename(path, &place)?) }
     }
 
     /// Writes a file without cells into the family's directory. It states that every edit up to
@@ -186,15 +200,17 @@ impl Store {
     /// `CorruptHFileException` if it cannot be read back; it is deleted then.
     pub fn write_empty_file(&self, max_seq_id: u64) -> Result<()> {
         let (fs, name) = (&*self.env.fs, uuid::Uuid::new_v4().simple().to_string());
-        let path = self.dirs.tmp.join(&name);
+        let path = self.dirs.output.join(&name);
         let writer = HFileWriter::create(fs, &path, self.hfile_context(false, false)?)?;
         let written =
             writer.finish(StoreFileMeta { max_seq_id: Some(max_seq_id), ..StoreFileMeta::default() })?;
+        let bytes = fs.status(&path)?.len;
         if self.config.verify_writes {
             let verified = self.read_back(&path, written, WriteSchedule::Unlimited);
             verified.inspect_err(|_| drop(fs.delete(&path)))?;
         }
-        Ok(fs.rename(&path, &self.dirs.family.join(name))?)
+        self.move_into_place(&path, &name)?;
+        self.tracker.commit(&[], &[ListedFile { name, bytes }])
     }
 
     pub(super) fn compaction_scanner(
@@ -207,21 +223,84 @@ impl Store {
         scanner.map_err(TryError::into_failure)
     }
 
-    /// The settings of new files, from the family's attributes.
+    /// Checks that this server can write files of the family. HBase opens no region of another
+    /// family either, such as one with PREFIX_TREE of HBase 1.
+    ///
+    /// # Errors
+    /// `IOException` or `UnsupportedOperationException`.
+    pub(super) fn check_formats(&self) -> Result<()> {
+        self.hfile_context(false, false)?;
+        [false, true].into_iter().try_for_each(|is_major| self.compaction_compression(is_major).map(drop))
+    }
+
+    /// Refuses a file of a family with MOB files if cells of it refer to those: their values would
+    /// be the names of files.
+    ///
+    /// # Errors
+    /// `IOException`.
+    pub(super) fn check_mob(&self, file: &HFileReader, path: &Path) -> Result<()> {
+        let infos = file.file_infos();
+        let refers = infos.get_i64(keys::MOB_CELLS_COUNT).is_some_and(|cells| cells != 0)
+            || infos.get(keys::MOB_FILE_REFS).is_some_and(|files| !files.is_empty());
+        match self.family.is_mob() && refers {
+            false => Ok(()),
+            true => {
+                Err(self
+                    .error(format!("{}: values are in MOB files, which are not supported", path.display())))
+            }
+        }
+    }
+
+    fn encoding(&self) -> Result<DataBlockEncoding> {
+        let name = self.family.data_block_encoding();
+        let known = DataBlockEncoding::from_name(name);
+        let known = known.ok_or_else(|| self.error(format!("unknown data block encoding {name}")));
+        self.or_for_system_tables(known, DataBlockEncoding::None)
+    }
+
+    fn compression(&self, name: &str) -> Result<Compression> {
+        let known =
+            Compression::from_name(name).ok_or_else(|| self.error(format!("unknown compression {name}")));
+        let supported = known.and_then(|known| check_compression_supported(known).map(|()| known));
+        self.or_for_system_tables(supported, Compression::None)
+    }
+
+    /// Returns the compression of the files of a compaction.
+    ///
+    /// # Errors
+    /// As [`Store::check_formats`].
+    pub(super) fn compaction_compression(&self, is_major: bool) -> Result<Compression> {
+        self.compression(self.family.compaction_compression(is_major))
+    }
+
+    fn bloom(&self, name: &str, prefix_bytes: Option<u32>) -> Result<BloomType> {
+        let known = BloomType::from_name(name, prefix_bytes)
+            .ok_or_else(|| self.error(format!("unknown bloom filter type {name}, or without a length")));
+        self.or_for_system_tables(known, BloomType::None)
+    }
+
+    /// Writes system tables in a format that is always there if theirs is not: without hbase:meta
+    /// and hbase:namespace nothing is served.
+    fn or_for_system_tables<T>(&self, format: Result<T>, plain: T) -> Result<T> {
+        match format {
+            Err(error) if self.region.table().is_system() => {
+                tracing::error!(region = %self.region.name_text(), %error, "new files are written without it");
+                Ok(plain)
+            }
+            format => format,
+        }
+    }
+
+    /// The settings of new files, from the family's attributes. Compactions may have another
+    /// compression.
     pub(super) fn hfile_context(&self, includes_mvcc: bool, includes_tags: bool) -> Result<HFileContext> {
         let family = &self.family;
-        let prefix =
-            family.configuration().get("RowPrefixBloomFilter.prefix_length").and_then(|n| n.parse().ok());
-        let unknown = |what: &str, name: &str| self.error(format!("unknown {what} {name}"));
-        let encoding = family.data_block_encoding();
-        let compression = family.compression();
+        let prefix = family.row_prefix_bloom_length().and_then(|length| length.trim().parse().ok());
         let bloom = if self.config.bloom { family.bloom_type() } else { "NONE" };
         Ok(HFileContext {
-            encoding: DataBlockEncoding::from_name(encoding)
-                .ok_or_else(|| unknown("data block encoding", encoding))?,
-            compression: Compression::from_name(compression)
-                .ok_or_else(|| unknown("compression", compression))?,
-            bloom: BloomType::from_name(bloom, prefix).ok_or_else(|| unknown("bloom filter type", bloom))?,
+            encoding: self.encoding()?,
+            compression: self.compression(family.compression())?,
+            bloom: self.bloom(bloom, prefix)?,
             block_bytes: family.block_bytes().min(BLOCK_BYTES_MAX as usize),
             includes_mvcc,
             includes_tags,

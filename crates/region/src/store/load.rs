@@ -1,7 +1,10 @@
-//! [`StoreLoad`]: sizes and counts of a store, for reports; and the progress of a compaction.
+//! [`StoreLoad`]: sizes and counts of a store, for reports, and the progress of flushes and
+//! compactions.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use evenkeel_fs::BlocksWeight;
 
 use super::{Store, StoreFile};
 
@@ -28,6 +31,8 @@ pub struct StoreLoad {
     pub index_bytes: u64,
     /// Bytes of the bloom filters.
     pub bloom_bytes: u64,
+    /// The weight of the blocks of the files.
+    pub blocks_weight: BlocksWeight,
     /// Files whose creation time is known.
     pub dated_files: u64,
     /// When the oldest and the newest of them were created, milliseconds since 1970; 0 without any.
@@ -36,8 +41,10 @@ pub struct StoreLoad {
     pub created_ms_sum: i64,
     /// When the oldest file of a major compaction was created, milliseconds since 1970.
     pub major_compaction_ms: Option<i64>,
-    /// Cells of the running compactions, and how many of them are done.
-    pub compacting_cells: (u64, u64),
+    /// The running compaction.
+    pub compaction: WriteProgressReport,
+    /// The running flush.
+    pub flush: WriteProgressReport,
 }
 
 impl StoreLoad {
@@ -51,6 +58,7 @@ impl StoreLoad {
         self.root_index_bytes += reader.root_index_bytes();
         self.index_bytes += trailer.uncompressed_data_index_bytes;
         self.bloom_bytes += reader.bloom_bytes();
+        self.blocks_weight += file.blocks_weight();
         let created_ms = reader.create_time_ms().unwrap_or_else(|| file.modified_ms());
         if reader.is_major_compaction() {
             let oldest = self.major_compaction_ms.unwrap_or(created_ms);
@@ -66,18 +74,62 @@ impl StoreLoad {
     }
 }
 
-/// The progress of the compactions of a store.
+/// The progress of the flush or the compaction of a store.
 #[derive(Debug, Default)]
-pub(super) struct CompactionProgress {
+pub(super) struct WriteProgress {
     cells: AtomicU64,
     done: AtomicU64,
+    is_limited: AtomicBool,
 }
 
-impl CompactionProgress {
-    /// Starts a compaction of `cells` cells.
-    pub(super) fn begin(&self, cells: u64) {
+/// A flush or compaction whose progress is reported until this is dropped.
+pub(super) struct RunningWrite<'a>(&'a WriteProgress);
+
+impl Drop for RunningWrite<'_> {
+    fn drop(&mut self) {
+        self.0.set(0);
+    }
+}
+
+/// How much of the flushes or compactions of a store, or of a region, is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteProgressReport {
+    /// Their cells; 0 if none runs.
+    pub cells: u64,
+    /// How many have been written. Cells that are dropped are not counted.
+    pub done: u64,
+    /// Whether one waits for the limit of its throughput.
+    pub is_limited: bool,
+}
+
+impl WriteProgressReport {
+    /// Adds the progress of another store.
+    pub fn add(&mut self, other: &Self) {
+        self.cells += other.cells;
+        self.done += other.done;
+        self.is_limited |= other.is_limited;
+    }
+}
+
+impl WriteProgress {
+    /// Starts to write `cells` cells, until the guard is dropped.
+    pub(super) fn begin(&self, cells: u64) -> RunningWrite<'_> {
+        self.set(cells);
+        RunningWrite(self)
+    }
+
+    fn set(&self, cells: u64) {
+        self.is_limited.store(false, Relaxed);
         self.done.store(0, Relaxed);
         self.cells.store(cells, Relaxed);
+    }
+
+    /// Runs `wait`, which waits for the limit of the throughput.
+    pub(super) fn wait_for_limit<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.is_limited.store(true, Relaxed);
+        let waited = wait();
+        self.is_limited.store(false, Relaxed);
+        waited
     }
 
     /// Counts cells written.
@@ -85,14 +137,10 @@ impl CompactionProgress {
         self.done.fetch_add(cells, Relaxed);
     }
 
-    /// Ends the compaction.
-    pub(super) fn end(&self) {
-        self.begin(0);
-    }
-
-    fn get(&self) -> (u64, u64) {
+    fn report(&self) -> WriteProgressReport {
         let cells = self.cells.load(Relaxed);
-        (cells, self.done.load(Relaxed).min(cells))
+        let is_limited = cells > 0 && self.is_limited.load(Relaxed);
+        WriteProgressReport { cells, done: self.done.load(Relaxed).min(cells), is_limited }
     }
 }
 
@@ -100,7 +148,11 @@ impl Store {
     /// Sizes and counts for reports.
     pub fn load(&self) -> StoreLoad {
         let state = self.state.load();
-        let mut load = StoreLoad { compacting_cells: self.progress.get(), ..StoreLoad::default() };
+        let mut load = StoreLoad {
+            compaction: self.compaction_progress.report(),
+            flush: self.flush_progress.report(),
+            ..StoreLoad::default()
+        };
         state.files.iter().for_each(|file| load.add_file(file));
         let replaced = self.replaced.lock();
         let readers = replaced.iter().map(|file| std::sync::Arc::strong_count(file).saturating_sub(1));

@@ -8,7 +8,7 @@ use evenkeel_common::clock::ManualClock;
 use evenkeel_common::{
     CellBuffer, CellComparator, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, TryError,
 };
-use evenkeel_fs::{FileSystem, MemoryFileSystem};
+use evenkeel_fs::{FileSystem, LocalHost, MemoryFileSystem};
 
 use super::{Store, StoreConfig, StoreEnv};
 use crate::memstore::ChunkPool;
@@ -24,6 +24,7 @@ pub(crate) fn env() -> (StoreEnv, Arc<ManualClock>) {
     let env = StoreEnv {
         compaction_throughput: std::sync::Arc::default(),
         metrics: Arc::default(),
+        host: LocalHost::default(),
         open_files: Arc::default(),
         fs: Arc::new(MemoryFileSystem::new()) as Arc<dyn FileSystem>,
         root: PathBuf::from("/hbase"),

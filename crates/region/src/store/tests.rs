@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::{CellType, ColumnFamilyDescriptor, Configuration, KeyBuf, RegionInfo};
 use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, FileKind, Latch, MemoryFileSystem, Op};
-use evenkeel_hfile::{BloomType, ScanOptions};
+use evenkeel_hfile::{BloomType, Compression, ScanOptions};
 use evenkeel_protocol::{PB_MAGIC, pb};
 use prost::Message;
 
@@ -303,6 +303,34 @@ fn a_table_cannot_make_blocks_larger_than_memory_is_planned_for() {
 }
 
 #[test]
+fn compactions_have_a_compression_of_their_own() {
+    let cases = [
+        (vec![("COMPRESSION", "GZ")], ["GZ", "GZ", "GZ"]),
+        (vec![("COMPRESSION_COMPACT", "snappy")], ["NONE", "SNAPPY", "SNAPPY"]),
+        (vec![("COMPRESSION_COMPACT_MAJOR", "GZ")], ["NONE", "NONE", "GZ"]),
+        (
+            vec![("COMPRESSION_COMPACT", "LZ4"), ("COMPRESSION_COMPACT_MINOR", "ZSTD")],
+            ["NONE", "ZSTD", "LZ4"],
+        ),
+    ];
+    for (attributes, names) in cases {
+        let [flushed, minor, major] = names.map(|name| Compression::from_name(name).expect("known"));
+        for (is_major, compacted) in [(false, minor), (true, major)] {
+            let mut test = TestStore::new(&attributes);
+            let of_file = |test: &TestStore| test.store.state.load().files[0].reader().compression();
+            for row in ["a", "b", "c"] {
+                test.add(row, "q", 1, CellType::Put, "v");
+                test.flush(u64::MAX);
+            }
+            assert_eq!(of_file(&test), flushed, "{attributes:?}");
+            // A compaction of all files is a minor one without the request.
+            test.compact(is_major, u64::MAX).expect("three files");
+            assert_eq!(of_file(&test), compacted, "{attributes:?}, {is_major}");
+        }
+    }
+}
+
+#[test]
 fn busy_files_are_not_chosen_twice() {
     let mut test = with_rows(&["a"]);
     for _ in 0..2 {
@@ -327,6 +355,23 @@ fn old_files_trigger_a_major_compaction() {
     assert_eq!(test.compact(false, u64::MAX).map(|(files, _)| files.len()), Some(1));
     assert!(test.store.files()[0].is_major);
     assert!(test.store.select_compaction(false).is_none(), "once is enough");
+}
+
+#[test]
+fn a_file_without_local_blocks_is_compacted_again_if_the_setting_says_so() {
+    let mut test = TestStore::new(&[("hbase.hstore.min.locality.to.skip.major.compact", "0.5")]);
+    let period_ms = StoreConfig::default().major_period_ms;
+    test.add("a", "q", 1, CellType::Put, "v");
+    test.flush(u64::MAX);
+    test.clock.set_ms(2 * period_ms);
+    assert!(test.compact(false, u64::MAX).is_some());
+    test.clock.set_ms(5 * period_ms);
+    assert!(test.store.select_compaction(false).is_none(), "its only file is local");
+    test.env.host = evenkeel_fs::LocalHost::on_machine("rs7", "vm");
+    test.store =
+        Store::open(&test.env, test.store.family().clone(), &super::testing::region()).expect("opens");
+    assert_eq!(test.store.load().blocks_weight.locality(), 0.0);
+    assert!(test.store.select_compaction(false).is_some_and(|request| request.is_major()));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use evenkeel_common::{CellComparator, CellType, ColumnFamilyDescriptor, ErrorKin
 use evenkeel_fs::{Fault, FileSystem, Op, SurvivingData};
 use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta, keys};
 use evenkeel_protocol::pb;
+use evenkeel_region::layout;
 use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};
 use evenkeel_region::store::OpenFiles;
 use evenkeel_wal::WalReader;
@@ -61,6 +62,35 @@ fn three(cluster: &Cluster, keep_source: bool) -> BulkLoad {
         file(family, path, keep_source)
     });
     load("token", made.into())
+}
+
+/// A value that is in a MOB file is the file's name here: it is refused, and not served.
+#[test]
+fn files_with_values_in_mob_files_are_refused() {
+    let mut cluster = Cluster::new(TWO);
+    let mob = |count: i64| {
+        let path = PathBuf::from(format!("/hbase/in/mob{count}"));
+        let mut writer =
+            HFileWriter::create(&cluster.memory, &path, HFileContext::default()).expect("a file");
+        writer.append(&cell("r", "a", OLD_MS, "mob").as_cell()).expect("in order");
+        writer.append_file_info(keys::MOB_CELLS_COUNT, count.to_be_bytes().to_vec());
+        writer.finish(StoreFileMeta::default()).expect("written");
+        path
+    };
+    let (without, with) = (mob(0), mob(1));
+    let family = ColumnFamilyDescriptor::new(b"a").expect("legal").with("IS_MOB", "true");
+    cluster.table = cluster.table.clone().with_family(family);
+    cluster.restart();
+    let store = &cluster.region().stores()[0];
+    assert_eq!(store.check_bulk_file(&without), Ok(true));
+    let error = store.check_bulk_file(&with).expect_err("refused");
+    assert!(error.message().contains("MOB files, which are not supported"), "{error}");
+
+    let dir = layout::region_dir(Path::new("/hbase"), cluster.region().info()).join("a");
+    cluster.memory.rename(&with, &dir.join("0123456789abcdef0123456789abcdef")).expect("moved");
+    cluster.die(SurvivingData::Flushed);
+    let error = cluster.try_start().expect_err("refused");
+    assert!(error.message().contains("MOB files, which are not supported"), "{error}");
 }
 
 fn markers_of(cluster: &Cluster) -> Vec<Marker> {

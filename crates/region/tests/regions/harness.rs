@@ -10,7 +10,7 @@ use evenkeel_common::{
     CellBuffer, CellRef, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, ServerName,
     TableDescriptor,
 };
-use evenkeel_fs::{FaultyFileSystem, FileStatus, FileSystem, MemoryFileSystem, SurvivingData};
+use evenkeel_fs::{FaultyFileSystem, FileStatus, FileSystem, LocalHost, MemoryFileSystem, SurvivingData};
 use evenkeel_region::layout;
 use evenkeel_region::memstore::{ChunkPool, InMemoryCompaction, InMemoryConfig};
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
@@ -128,6 +128,13 @@ impl Cluster {
         &self.serving.as_ref().expect("started").regions
     }
 
+    /// Opens a secondary replica of the first region.
+    pub fn open_secondary(&self) -> Result<Arc<Region>> {
+        let serving = self.serving.as_ref().expect("started");
+        let table = Arc::new(self.table.clone());
+        Region::open(Arc::clone(&serving.env), self.region().info().replica(1), table)
+    }
+
     /// The region that a row is in.
     pub fn region_of(&self, row: &str) -> &Arc<Region> {
         let at = self.infos.iter().rposition(|info| info.start_key() <= row.as_bytes());
@@ -180,6 +187,7 @@ impl Cluster {
             stores: StoreEnv {
                 compaction_throughput: Arc::clone(&self.compaction_throughput),
                 metrics: Arc::default(),
+                host: LocalHost::default(),
                 open_files: Arc::clone(&self.open_files),
                 fs,
                 root: PathBuf::from(ROOT),

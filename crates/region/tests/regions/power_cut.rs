@@ -4,9 +4,10 @@
 //! until the power is cut at a call that the seed chose. What was synced stays. A part of what was
 //! only flushed stays, cut anywhere. Then the server starts, possibly into the next cut, and every
 //! row must read as promised. A seed selects one region or two, a kind of in-memory compaction, and
-//! a log; each life has one of the compaction engines, over the files that the others left. While a
-//! flush or a compaction writes a file, its thread writes rows between two of its calls, so that
-//! the seed determines when.
+//! a log; each life has one of the compaction engines, over the files that the others left. A
+//! quarter of the seeds have the store file tracker FILE, and another quarter goes from DEFAULT to
+//! FILE and back, one step in each life or stays. While a flush or a compaction writes a file, its
+//! thread writes rows between two of its calls, so that the seed determines when.
 //!
 //! | the log | promise for an acknowledged write |
 //! |---|---|
@@ -36,6 +37,7 @@ use evenkeel_common::{Durability, KeyValue};
 use evenkeel_fs::{FaultyFileSystem, SurvivingData};
 use evenkeel_region::operations::{Mutation, MutationKind};
 use evenkeel_region::region::Region;
+use evenkeel_region::store_file_tracker::{MIGRATION_DST_IMPL, MIGRATION_SRC_IMPL, TRACKER_IMPL};
 use evenkeel_wal::WalConfig;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -125,6 +127,22 @@ const ENGINES: [(&str, &str); 9] = [
 /// The engine of a life.
 const ENGINE_CLASSES: [&str; 3] = ["DefaultStoreEngine", "StripeStoreEngine", "DateTieredStoreEngine"];
 
+/// The trackers of the lives of a table: name, source and destination of a migration.
+const TRACKERS: [[&str; 3]; 4] = [
+    ["MIGRATION", "DEFAULT", "FILE"],
+    ["FILE", "", ""],
+    ["MIGRATION", "FILE", "DEFAULT"],
+    ["DEFAULT", "", ""],
+];
+
+/// How a table's files are tracked.
+enum Trackers {
+    /// As it was created.
+    Stays,
+    /// Changes between lives: the index of the next one in [`TRACKERS`].
+    Next(usize, SmallRng),
+}
+
 /// What was written, and the source of further writes.
 struct Writes {
     random: SmallRng,
@@ -194,6 +212,7 @@ impl Writes {
 struct Simulation {
     cluster: Cluster,
     random: SmallRng,
+    trackers: Trackers,
     writes: Arc<Mutex<Writes>>,
 }
 
@@ -209,6 +228,15 @@ impl Simulation {
         if random.random_bool(0.4) {
             cluster = cluster.split_at(SPLIT);
         }
+        let trackers = match seed % 4 {
+            1 => {
+                cluster.alter(&[(TRACKER_IMPL, "FILE")]);
+                cluster.restart();
+                Trackers::Stays
+            }
+            3 => Trackers::Next(0, SmallRng::seed_from_u64(seed)),
+            _ => Trackers::Stays,
+        };
         cluster.watch.begin();
         let writes = Writes {
             random: SmallRng::seed_from_u64(random.random()),
@@ -218,7 +246,7 @@ impl Simulation {
             writes: 0,
             meanwhile: 0,
         };
-        Self { cluster, random, writes: Arc::new(Mutex::new(writes)) }
+        Self { cluster, random, trackers, writes: Arc::new(Mutex::new(writes)) }
     }
 
     /// Works until the power is cut.
@@ -283,6 +311,7 @@ impl Simulation {
         };
         self.cluster.die(keep);
         self.choose_engine();
+        self.change_tracker();
         while self.random.random_bool(0.3) {
             self.cluster.fs.cut_power_after(self.random.random_range(1..40));
             if self.cluster.try_start().is_ok() && !self.cluster.fs.is_powered_off() {
@@ -299,6 +328,20 @@ impl Simulation {
         let class = format!("org.apache.hadoop.hbase.regionserver.{class}");
         self.cluster.alter(&[("hbase.hstore.engine.class", &class)]);
         self.cluster.alter(&ENGINES);
+    }
+
+    /// Makes the next step of the trackers, or none.
+    fn change_tracker(&mut self) {
+        let Trackers::Next(next, random) = &mut self.trackers else { return };
+        if random.random_bool(0.7) {
+            let [tracker, src, dst] = TRACKERS[*next % TRACKERS.len()];
+            *next += 1;
+            self.cluster.alter(&[
+                (TRACKER_IMPL, tracker),
+                (MIGRATION_SRC_IMPL, src),
+                (MIGRATION_DST_IMPL, dst),
+            ]);
+        }
     }
 
     fn check(&mut self, context: &str) {
@@ -370,7 +413,7 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// Calls in which the power must have been cut.
-const STEPS: [Call; 18] = [
+const STEPS: [Call; 26] = [
     // Writes.
     ("append", Directory::Logs, None),
     ("flush", Directory::Logs, None),
@@ -385,6 +428,16 @@ const STEPS: [Call; 18] = [
     ("sync", Directory::Tmp, None),
     ("rename", Directory::Tmp, Some(Directory::Region)),
     ("delete", Directory::Tmp, None),
+    // The same without a temporary directory.
+    ("create", Directory::Region, None),
+    ("append", Directory::Region, None),
+    ("sync", Directory::Region, None),
+    // Lists of store files.
+    ("create", Directory::Lists, None),
+    ("append", Directory::Lists, None),
+    ("sync", Directory::Lists, None),
+    ("rename", Directory::Lists, Some(Directory::Lists)),
+    ("delete", Directory::Lists, None),
     // Files that were replaced.
     ("mkdirs", Directory::Archive, None),
     ("touch", Directory::Region, None),

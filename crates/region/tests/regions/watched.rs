@@ -24,6 +24,8 @@ pub enum Directory {
     RecoveredEdits,
     /// Files of flushes and compactions that are not complete.
     Tmp,
+    /// Lists of store files.
+    Lists,
     /// A region and its store files.
     Region,
     /// Store files that were replaced.
@@ -37,6 +39,7 @@ fn directory_of(path: &Path) -> Directory {
         () if has("/oldWALs") => Directory::OldLogs,
         () if has("/WALs") => Directory::Logs,
         () if has("/recovered.edits") => Directory::RecoveredEdits,
+        () if has("/.filelist") => Directory::Lists,
         () if has("/.tmp") => Directory::Tmp,
         () if has("/archive") => Directory::Archive,
         () => Directory::Region,
@@ -54,7 +57,7 @@ struct State {
     watches: AtomicBool,
     turn: Mutex<()>,
     cuts: Mutex<BTreeMap<Call, u64>>,
-    /// The number of calls on files in `.tmp` to wait for, and the work to run then.
+    /// The number of calls on files of a region to wait for, and the work to run then.
     meanwhile: Mutex<Option<(u64, Meanwhile)>>,
 }
 
@@ -93,7 +96,8 @@ impl Watch {
     /// Takes the work of this call, if there is any.
     fn due(&self, call: Call) -> Option<Meanwhile> {
         let mut meanwhile = self.0.meanwhile.lock();
-        let (calls, _) = meanwhile.as_mut().filter(|_| call.1 == Directory::Tmp && call.2.is_none())?;
+        let is_unfinished = matches!(call.1, Directory::Tmp | Directory::Region) && call.2.is_none();
+        let (calls, _) = meanwhile.as_mut().filter(|_| is_unfinished)?;
         *calls = calls.saturating_sub(1);
         if *calls > 0 {
             return None;

@@ -1,14 +1,14 @@
 //! The chore: periodic work. It expires scanner leases, enforces the limit on unflushed bytes of
 //! all regions, requests flushes of old or numerous edits, retries failed flushes, requests due
-//! compactions, tunes the throughput of both, and logs the statistics of the caches and the
-//! allocator.
+//! compactions, tunes the throughput of both, deletes files that no store lists, and logs the
+//! statistics of the caches and the allocator.
 //!
 //! It also checks unflushed bytes between its periods, when
 //! [`Background::notifier`](crate::Background::notifier) is notified.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,12 @@ use evenkeel_common::allocator;
 use evenkeel_common::clock;
 use evenkeel_common::thread::{catch_and_log, spawn_essential};
 use evenkeel_metrics::activity::{self, ActivityKind, RunningActivity};
-use evenkeel_region::region::Region;
+use evenkeel_region::region::{BrokenFile, Region};
 use parking_lot::Mutex;
 
 use crate::RegionServer;
 use crate::background::notifier::Notifier;
+use crate::background::store_file_refresh::StoreFileRefresher;
 use crate::config::RegionServerConfig;
 use crate::limits::memstore::Unflushed;
 use crate::requests::scanners::OpenScanner;
@@ -36,21 +37,24 @@ const QUIET_PERIOD: Duration = Duration::from_secs(10);
 /// The minimum time between two checks of unflushed bytes, however often it is notified.
 const CHECK_PAUSE_MIN: Duration = Duration::from_millis(2);
 
-/// The thread that runs the chore. Dropping it ends the thread.
+/// The thread that runs the chore, and the one that refreshes the files of secondary replicas.
+/// Dropping it ends both.
 pub struct Chore {
     stopped: Arc<AtomicBool>,
     notifier: Arc<Notifier>,
     thread: Option<JoinHandle<()>>,
+    _refresher: Option<StoreFileRefresher>,
 }
 
 impl Chore {
-    /// Starts the thread.
+    /// Starts the threads.
     ///
     /// # Errors
-    /// I/O error if it cannot be started.
+    /// I/O error if one cannot be started.
     pub fn start(server: &Arc<RegionServer>) -> io::Result<Self> {
         let (stopped, notifier) = (Arc::<AtomicBool>::default(), Arc::clone(server.background.notifier()));
         let supervisor = server.background.supervisor().clone();
+        let refresher = StoreFileRefresher::start(server)?;
         let (server, is_stopped) = (Arc::clone(server), Arc::clone(&stopped));
         let run = move || {
             while !is_stopped.load(Ordering::Acquire) {
@@ -66,7 +70,7 @@ impl Chore {
             Ok(())
         };
         let thread = spawn_essential("chore", &supervisor, run)?;
-        Ok(Self { stopped, notifier, thread: Some(thread) })
+        Ok(Self { stopped, notifier, thread: Some(thread), _refresher: refresher })
     }
 }
 
@@ -107,6 +111,9 @@ pub struct Schedule {
     tuning_ms: AtomicI64,
     compactions_ms: AtomicI64,
     flushes_ms: AtomicI64,
+    /// 0 before the first round.
+    broken_files_ms: AtomicI64,
+    broken_files: Mutex<BrokenFilesLeft>,
     statistics_ms: AtomicI64,
     ledger_ms: AtomicI64,
     conditions_ms: AtomicI64,
@@ -122,7 +129,7 @@ impl Schedule {
     /// Returns true if a task is due that checks the regions.
     fn has_regions_due(&self, now_ms: i64) -> bool {
         let of_regions = [&self.tuning_ms, &self.compactions_ms, &self.flushes_ms];
-        of_regions.into_iter().any(|next_ms| is_over(next_ms, now_ms))
+        of_regions.into_iter().any(|next_ms| is_over(next_ms, now_ms)) || !self.broken_files.lock().is_empty()
     }
 
     /// Makes the next round check the regions and compute the throughput of compactions.
@@ -134,6 +141,21 @@ impl Schedule {
     /// Makes the next round check the regions.
     pub(crate) fn check_soon(&self) {
         *self.looked.lock() = None;
+    }
+}
+
+/// What the running deletion of broken files has still to do.
+#[derive(Debug, Default)]
+struct BrokenFilesLeft {
+    /// Regions that were not searched yet.
+    regions: Vec<Weak<Region>>,
+    /// The files of the region that was searched last.
+    found: Vec<(Weak<Region>, BrokenFile)>,
+}
+
+impl BrokenFilesLeft {
+    fn is_empty(&self) -> bool {
+        self.regions.is_empty() && self.found.is_empty()
     }
 }
 
@@ -158,6 +180,8 @@ const FLUSHED_DIVISOR: u64 = 8;
 
 /// How often the age of regions' unflushed edits is checked.
 const FLUSH_CHECK_MS: i64 = 10_000;
+/// How long a round may delete broken files.
+const BROKEN_FILES_TIME: Duration = Duration::from_millis(20);
 /// How often the ledger of slow requests checks whether a minute has ended.
 const LEDGER_TICK_MS: i64 = 5_000;
 /// How often the ledger's samples are taken
@@ -236,6 +260,9 @@ impl RegionServer {
         self.check_memstores(&regions);
         self.close_scanners_pinning_flushed(&regions);
         self.background.set_compaction_pressure(compaction_pressure(&regions));
+        if self.throttling.load(Ordering::Relaxed) {
+            self.compact_files_that_hold_writes(&regions);
+        }
         self.background.retry_flushes(clock::monotonic());
         let config = self.chore_config.load();
         let low_bytes = config.global_memstore_low_bytes.max(1);
@@ -250,6 +277,7 @@ impl RegionServer {
         if is_due(&self.schedule.flushes_ms, now_ms, FLUSH_CHECK_MS) {
             self.flush_old_or_many_edits(&regions, now_ms);
         }
+        self.delete_broken_files();
     }
 
     /// Runs the tasks whose cost does not depend on the number of regions.
@@ -264,6 +292,7 @@ impl RegionServer {
             log_statistics("block cache", statistics::line(&self.cache.stats()));
             log_statistics("allocator", statistics::allocator_line(allocator::stats()));
         }
+        self.begin_deleting_broken_files(now_ms);
         if is_due(&self.schedule.ledger_ms, now_ms, LEDGER_TICK_MS) {
             self.rpc_metrics.ledger.tick();
         }
@@ -275,6 +304,56 @@ impl RegionServer {
         if interval_ms.is_some_and(|ms| is_due(&self.schedule.report_ms, now_ms, ms)) {
             self.report_to_master(now_ms);
         }
+    }
+
+    /// Begins a run of the deletion of broken files, if one is due. The first is due some time
+    /// after the start.
+    fn begin_deleting_broken_files(&self, now_ms: i64) {
+        let Some(cleaning) = self.config.broken_files else { return };
+        let next_ms = &self.schedule.broken_files_ms;
+        if next_ms.load(Ordering::Relaxed) == 0 {
+            let first_ms = now_ms.saturating_add(cleaning.first_delay_ms(self.name.start_code));
+            next_ms.store(first_ms, Ordering::Relaxed);
+        }
+        if is_due(next_ms, now_ms, cleaning.period_ms) {
+            let regions = self.regions.all();
+            let with_list = regions.iter().filter(|region| region.may_have_broken_files());
+            self.schedule.broken_files.lock().regions = with_list.map(Arc::downgrade).collect();
+        }
+    }
+
+    /// Deletes the next broken files, for a short time.
+    fn delete_broken_files(&self) {
+        let Some(cleaning) = self.config.broken_files else { return };
+        let until = clock::monotonic() + BROKEN_FILES_TIME;
+        while clock::monotonic() < until && self.delete_broken_file(cleaning.ttl_ms) {}
+    }
+
+    /// Deletes one broken file, or searches one region for them. Returns false if nothing is left.
+    fn delete_broken_file(&self, ttl_ms: i64) -> bool {
+        let next = self.schedule.broken_files.lock().found.pop();
+        if let Some((region, file)) = next {
+            if let Some(region) = region.upgrade()
+                && let Err(error) = region.remove_broken_file(&file)
+            {
+                tracing::warn!(region = %region.info().name_text(), ?file, %error, "a broken store file could not be deleted");
+            }
+            return true;
+        }
+        let next = self.schedule.broken_files.lock().regions.pop();
+        let Some(region) = next else { return false };
+        let Some(region) = region.upgrade() else { return true };
+        match region.find_broken_files(ttl_ms) {
+            Ok(found) => {
+                let found = found.into_iter().flatten();
+                let found = found.map(|file| (Arc::downgrade(&region), file));
+                self.schedule.broken_files.lock().found.extend(found);
+            }
+            Err(error) => {
+                tracing::warn!(region = %region.info().name_text(), %error, "broken store files could not be searched for");
+            }
+        }
+        true
     }
 
     /// Sends the master the load since the last report.
@@ -298,6 +377,20 @@ impl RegionServer {
         let (flushers, open) = self.background.flushers();
         let request = |at| regions.get(at).is_some_and(|region| self.background.request_flush(region));
         need.request_flushes(&unflushed, flushers, open, request);
+    }
+
+    /// Requests compactions of regions whose number of files holds replies to writes. Flushes that
+    /// clients request by procedures do not request compactions, as in HBase, so without this a
+    /// region could hold writes until the check of all regions after hours.
+    fn compact_files_that_hold_writes(&self, regions: &[Arc<Region>]) {
+        let holds = |region: &&Arc<Region>| {
+            region.write_pressure() > region.memory_pressure()
+                && self.background.compactions_of(region.info().encoded_name()) == 0
+                && region.next_compaction_bytes(None, false) > 0
+        };
+        for region in regions.iter().filter(holds) {
+            self.background.request_due_compaction(region, clock::monotonic());
+        }
     }
 
     /// Records in the ledger while replies to writes are held.
@@ -378,27 +471,31 @@ impl RegionServer {
     fn flush_old_or_many_edits(&self, regions: &[Arc<Region>], now_ms: i64) {
         let config = self.chore_config.load();
         for region in regions {
-            if region.changes_since_flush() > config.flush_changes_max_of(region.table())
-                || has_old_edits(&config, region, now_ms)
-            {
+            let changes_max = config.flush_changes_max_of(region.table());
+            let before_ms = flushed_before_ms(&config, region, now_ms);
+            let has_old_edits = region.oldest_edit_ms().is_some_and(|edit_ms| edit_ms < before_ms);
+            if has_old_edits || region.changes_since_flush() > changes_max {
+                region.flush_old_stores(before_ms, changes_max);
                 self.background.request_flush(region);
             }
         }
     }
 }
 
-/// Returns true if a region has edits that should have been flushed by now.
-fn has_old_edits(config: &RegionServerConfig, region: &Region, now_ms: i64) -> bool {
+/// Returns the time before which all edits of a region should have been flushed by now.
+fn flushed_before_ms(config: &RegionServerConfig, region: &Region, now_ms: i64) -> i64 {
     let is_system = region.info().table().is_system();
     let period_ms = match is_system {
         true => SYSTEM_FLUSH_MS,
         false => config.periodic_flush_ms_of(region.table()),
     };
-    let Some(since_ms) = region.oldest_edit_ms().filter(|_| period_ms > 0) else { return false };
+    if period_ms <= 0 {
+        return i64::MIN;
+    }
     // An encoded name is a hash, so regions that were written to at the same time flush at
     // different times.
     let spread_ms = config.periodic_flush_spread_ms.max(1);
     let of_name = |sum: i64, byte: u8| (sum.wrapping_mul(31) + i64::from(byte)).rem_euclid(spread_ms);
     let spread = region.info().encoded_name().bytes().fold(0_i64, of_name);
-    now_ms.saturating_sub(since_ms) > period_ms.saturating_add(spread)
+    now_ms.saturating_sub(period_ms.saturating_add(spread))
 }

@@ -317,9 +317,10 @@ pub struct MultiResponse {
 #[derive(Debug, Default)]
 pub struct ResultEncoder {
     bytes: Vec<u8>,
-    /// The last encoded result that only counts cells; `count` is its count.
+    /// The last encoded result that only counts cells; `count` is its count, and whether it is of a
+    /// secondary replica.
     counted: Vec<u8>,
-    count: Option<usize>,
+    count: Option<(usize, bool)>,
 }
 
 /// Most entries take at most this many bytes.
@@ -342,12 +343,13 @@ impl ResultEncoder {
         entry.encode_raw(&mut self.bytes);
     }
 
-    /// Adds the entry of a result with this many cells in the cell block.
-    pub fn push_counted(&mut self, index: u32, cells: usize) {
-        if self.count != Some(cells) {
+    /// Adds the entry of a result with this many cells in the cell block. `is_stale`: they are of a
+    /// secondary replica.
+    pub fn push_counted(&mut self, index: u32, cells: usize, is_stale: bool) {
+        if self.count != Some((cells, is_stale)) {
             self.counted.clear();
-            result::counted(cells, false).encode_raw(&mut self.counted);
-            self.count = Some(cells);
+            result::counted(cells, is_stale).encode_raw(&mut self.counted);
+            self.count = Some((cells, is_stale));
         }
         let (index, result_bytes) = (u64::from(index), self.counted.len() as u64);
         let entry_bytes = 2 + varint_len(index) + varint_len(result_bytes) + self.counted.len();
@@ -490,13 +492,14 @@ mod tests {
         let (mut entries, mut expected) =
             (ResultEncoder::with_capacity(4), pb::RegionActionResult::default());
         let counts = [(0, 1), (127, 1), (128, 0), (u32::MAX, 300), (5, 300), (6, usize::MAX)];
-        for (index, cells) in counts {
+        let both = [false, true].into_iter().flat_map(|is_stale| counts.map(|count| (count, is_stale)));
+        for ((index, cells), is_stale) in both {
             let entry = pb::ResultOrException {
                 index: Some(index),
-                result: Some(result::counted(cells, false)),
+                result: Some(result::counted(cells, is_stale)),
                 ..Default::default()
             };
-            entries.push_counted(index, cells);
+            entries.push_counted(index, cells, is_stale);
             entries.push(&entry);
             expected.result_or_exception.extend([entry.clone(), entry]);
         }

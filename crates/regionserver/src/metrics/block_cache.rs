@@ -3,8 +3,9 @@
 //! HBase counts lookups by the type of block; here they are counted by four categories. Index
 //! lookups are reported as `LeafIndex`, bloom filters as `BloomChunk`. Types that are never looked
 //! up, because they are read when a file is opened, are reported as 0. HBase separates lookups that
-//! cache their misses from others; here all are reported as caching. Regions have no replicas, so
-//! all are primary.
+//! cache their misses from others; here all are reported as caching. HBase also separates the
+//! lookups of secondary replicas, which share the blocks of the default replica; here all are
+//! reported as primary.
 
 use evenkeel_block_cache::{BlockCategory, CacheStats};
 use evenkeel_metrics::Record;

@@ -10,7 +10,7 @@ use evenkeel_metrics::{Ranges, Record};
 use evenkeel_rpc::{CallClass, CallValue, Executor, RpcMetrics, RpcStats};
 
 /// Exceptions with a separate counter, and the suffix of its name.
-const EXCEPTIONS: [(&str, &str, ErrorKind); 12] = [
+const EXCEPTIONS: [(&str, &str, ErrorKind); 13] = [
     (
         "OutOfOrderScannerNextException",
         "Number of requests that resulted in an OutOfOrderScannerNextException",
@@ -55,11 +55,12 @@ const EXCEPTIONS: [(&str, &str, ErrorKind); 12] = [
     ("callDropped", "Number of requests dropped from a queue", ErrorKind::CallDropped),
     ("callTimedOut", "Number of requests that timed out", ErrorKind::Timeout),
     ("requestTooBig", "Number of requests that were too large", ErrorKind::RequestTooBig),
+    ("rpcThrottling", "Number of requests that were throttled by a quota", ErrorKind::RpcThrottling),
 ];
 
 /// Counters of events that do not happen here: no call is reordered in a queue, authenticated, or
-/// subject to a quota.
-const ZERO: [(&str, &str); 9] = [
+/// subject to a quota of space.
+const ZERO: [(&str, &str); 8] = [
     (
         "numGeneralCallsDropped",
         "Total number of calls in general queue which were dropped by CoDel RPC executor",
@@ -74,7 +75,6 @@ const ZERO: [(&str, &str); 9] = [
     ("authenticationFailures", "Number of authentication failures"),
     ("authenticationFallbacks", "Number of fallbacks to insecure authentication"),
     ("exceptions.quotaExceeded", "Number of requests that exceeded a quota"),
-    ("exceptions.rpcThrottling", "Number of requests that were throttled by a quota"),
 ];
 
 /// Creates the record of a server; `of` in the bean's name is `RegionServer` or `Master`.

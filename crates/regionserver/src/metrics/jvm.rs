@@ -64,6 +64,11 @@ fn append_threads(record: &mut Record, threads: Threads) {
         .gauge("ThreadsTerminated", "Number of terminated threads", threads.terminated);
 }
 
+/// Returns the resident memory of the process, in bytes; 0 if the kernel does not report it.
+pub fn resident_bytes() -> u64 {
+    Status::read().resident_kib.saturating_mul(1 << 10)
+}
+
 /// Memory of the process, in KiB; 0 if the kernel does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Status {

@@ -6,12 +6,10 @@
 use evenkeel_metrics::{Ranges, Record};
 use evenkeel_region::region::RegionEnv;
 
-use super::RegionReport;
 use super::stores::Sizes;
 
 /// Appends the metrics.
-pub(super) fn append(record: &mut Record, reports: &[RegionReport], env: &RegionEnv) {
-    let sizes = Sizes::of(reports);
+pub(super) fn append(record: &mut Record, sizes: &Sizes, env: &RegionEnv) {
     let [reads, writes] = env.operation_times.rates(None, [sizes.reads, sizes.writes]);
     record.meter("ServerReadQueryPerSecond", "", &reads).meter("ServerWriteQueryPerSecond", "", &writes);
     record

@@ -66,7 +66,7 @@ pub fn record(reports: &[RegionReport], now_ms: i64) -> Record {
 
 fn values(report: &RegionReport, now_ms: i64) -> [Value; METRICS.len()] {
     let (load, ages) = (&report.load, &report.load.ages);
-    let count = |count| Value::Counter(report.region.counts().get(count));
+    let count = |count| Value::Counter(load.counts.get(count));
     [
         Value::gauge(load.stores as u64),
         Value::gauge(load.store_files as u64),

@@ -30,9 +30,9 @@ const SLOW: [(&str, &str, Operation); 5] = [
     ("slowAppendCount", "The number of Appends that took over 1000ms to complete", Operation::Append),
 ];
 
-/// Counters of features that do not exist here or are not counted: MOB files, hedged reads, pauses
-/// of a garbage collector.
-const ZERO: [&str; 18] = [
+/// Counters of features that do not exist here or are not counted: MOB files, pauses of a garbage
+/// collector.
+const ZERO: [&str; 15] = [
     "cellsCountCompactedFromMob",
     "cellsCountCompactedToMob",
     "cellsSizeCompactedFromMob",
@@ -45,30 +45,22 @@ const ZERO: [&str; 18] = [
     "mobFileCacheAccessCount",
     "mobFileCacheMissCount",
     "mobFileCacheEvictedCount",
-    "hedgedReads",
-    "hedgedReadWins",
-    "hedgedReadOpsInCurThread",
     "pauseInfoThresholdExceeded",
     "pauseWarnThresholdExceeded",
     "blockBytesScannedCount",
 ];
 
-/// Gauges of such features. Bytes read are HDFS's, and are 0 on a local file system in HBase, too.
-const ZERO_GAUGES: [&str; 9] = [
+/// Gauges of such features.
+const ZERO_GAUGES: [&str; 5] = [
     "mobFileCacheCount",
     "ByteBuffAllocatorHeapAllocationBytes",
     "ByteBuffAllocatorPoolAllocationBytes",
     "ByteBuffAllocatorTotalBufferCount",
     "ByteBuffAllocatorUsedBufferCount",
-    "totalBytesRead",
-    "localBytesRead",
-    "shortCircuitBytesRead",
-    "zeroCopyBytesRead",
 ];
 
 /// The same, of ratios and percentages.
-const ZERO_RATIOS: [&str; 3] =
-    ["mobFileCacheHitPercent", "percentFilesLocalSecondaryRegions", "ByteBuffAllocatorHeapAllocationRatio"];
+const ZERO_RATIOS: [&str; 2] = ["mobFileCacheHitPercent", "ByteBuffAllocatorHeapAllocationRatio"];
 
 /// Appends the metrics.
 pub fn append(record: &mut Record, server: &RegionServer, times: &TableOperationTimes) {
@@ -83,9 +75,6 @@ pub fn append(record: &mut Record, server: &RegionServer, times: &TableOperation
     }
     for name in ZERO_RATIOS {
         record.real(name, "Always 0", 0.0);
-    }
-    for name in ["percentFilesLocal", "percentFilesLocalPrimaryRegions"] {
-        record.real(name, "The percent of HFiles that are stored on the local file system", 100.0);
     }
 }
 

@@ -14,8 +14,8 @@ use evenkeel_wal::Wal;
 
 use super::jvm::ProcessFacts;
 use super::{
-    block_cache, ipc, jvm, ledger, memory, rates, regions, reports, requests, stores, table_requests, tables,
-    users,
+    block_cache, file_system, ipc, jvm, ledger, memory, rates, regions, reports, requests, stores,
+    table_requests, tables, throttles, users,
 };
 use crate::RegionServer;
 
@@ -52,6 +52,7 @@ impl Source for ServerSource {
     fn collect(&self, records: &mut Vec<Record>) {
         let Some(server) = self.server.upgrade() else { return };
         let reports = reports(server.regions().all(), server.background());
+        let sizes = stores::Sizes::of(&reports);
         let wals: Vec<&Wal> = self.wals.iter().map(|wal| &**wal).collect();
         let metrics = self.rpc.metrics();
         let mut of_server = Record::new("Server", "regionserver", "name=RegionServer,sub=Server");
@@ -60,21 +61,26 @@ impl Source for ServerSource {
             .tag("serverName", server.name().to_string())
             .tag("clusterId", self.names.cluster_id.clone());
         requests::append(&mut of_server, &server, &self.env.operation_times);
-        stores::append(&mut of_server, &reports, &self.env.stores.metrics, &wals);
-        rates::append(&mut of_server, &reports, &self.env);
+        file_system::append(&mut of_server, &self.env.stores.fs.read_statistics());
+        stores::append(&mut of_server, &sizes, &self.env.stores.metrics, &wals);
+        rates::append(&mut of_server, &sizes, &self.env);
         block_cache::append(&mut of_server, &server.cache_levels());
         records.push(of_server);
         records.push(regions::record(&reports, self.clock.now_ms()));
-        let sizes = tables::sizes(&reports);
-        records.push(tables::record(&sizes, &self.env.stores.metrics));
-        records.extend(table_requests::records(&self.env.operation_times, &sizes));
+        let of_tables = tables::sizes(&reports);
+        records.push(tables::record(&of_tables, &self.env.stores.metrics));
+        records.extend(table_requests::records(&self.env.operation_times, &of_tables));
         records.extend(users::record(server.user_times()));
+        records.extend(server.quotas().map(|quotas| throttles::record(quotas)));
         let of_rpc = ("RegionServer", "regionserver");
         records.push(ipc::record(of_rpc, metrics, &self.rpc.stats(), &self.executor));
         records.push(evenkeel_wal::metrics::record(&wals));
         records.push(io_metrics::get().record());
-        let memstore_bytes = reports.iter().map(|report| report.load.memstore_bytes).sum();
-        records.push(memory::record(memstore_bytes, server.memstore_chunk_bytes(), &server.cache_stats()));
+        records.push(memory::record(
+            sizes.memstore_bytes,
+            server.memstore_chunk_bytes(),
+            &server.cache_stats(),
+        ));
         records.push(ledger::record(&metrics.ledger));
         let facts = ProcessFacts { process_name: "RegionServer", memory_bytes_max: self.memory_bytes_max };
         records.push(jvm::record(facts));

@@ -1,5 +1,6 @@
 //! The part of sub=Server about regions, their stores and their WALs.
 
+use evenkeel_fs::BlocksWeight;
 use evenkeel_metrics::Record;
 use evenkeel_region::metrics::StoreMetrics;
 use evenkeel_region::region::{FileAges, RegionCount};
@@ -30,6 +31,10 @@ pub(super) struct Sizes {
     pub checks_passed: u64,
     pub checks_failed: u64,
     pub blocked: u64,
+    /// Blocks of the store files of regions with the replica id 0.
+    pub primary_blocks: BlocksWeight,
+    /// Blocks of the store files of other replicas of regions.
+    pub secondary_blocks: BlocksWeight,
 }
 
 impl Sizes {
@@ -40,7 +45,7 @@ impl Sizes {
     }
 
     pub fn add(&mut self, report: &RegionReport) {
-        let (load, counts) = (&report.load, report.region.counts());
+        let (load, counts) = (&report.load, &report.load.counts);
         self.regions += 1;
         self.stores += load.stores as u64;
         self.store_files += load.store_files as u64;
@@ -53,14 +58,18 @@ impl Sizes {
         self.memstore_bytes += load.memstore_bytes;
         self.memstore_heap_bytes += load.memstore_heap_bytes;
         self.ages.add(&load.ages);
-        self.reads += load.reads;
-        self.filtered_reads += load.filtered_reads;
-        self.writes += load.writes;
+        self.reads += counts.get(RegionCount::Reads);
+        self.filtered_reads += counts.get(RegionCount::FilteredReads);
+        self.writes += counts.get(RegionCount::Writes);
         self.unlogged_mutations += load.unlogged_mutations;
         self.unlogged_bytes += load.unlogged_bytes;
         self.checks_passed += counts.get(RegionCount::ChecksPassed);
         self.checks_failed += counts.get(RegionCount::ChecksFailed);
         self.blocked += counts.get(RegionCount::Blocked);
+        match report.region.info().replica_id() {
+            0 => self.primary_blocks += load.blocks_weight,
+            _ => self.secondary_blocks += load.blocks_weight,
+        }
     }
 
     /// Returns the bytes of files and MemStores.
@@ -75,11 +84,11 @@ impl Sizes {
 }
 
 /// Appends regions, stores, logs, requests of regions, flushes, compactions and splits.
-pub fn append(record: &mut Record, reports: &[RegionReport], metrics: &StoreMetrics, wals: &[&Wal]) {
-    let sizes = Sizes::of(reports);
-    append_sizes(record, &sizes);
+pub(super) fn append(record: &mut Record, sizes: &Sizes, metrics: &StoreMetrics, wals: &[&Wal]) {
+    append_sizes(record, sizes);
     append_ages(record, &sizes.ages);
-    append_requests(record, &sizes);
+    append_locality(record, sizes);
+    append_requests(record, sizes);
     append_logs(record, wals);
     metrics.server().append_to(record, "");
     metrics.server().append_cells_to(record);
@@ -121,6 +130,29 @@ fn append_ages(record: &mut Record, ages: &FileAges) {
     add("maxStoreFileAge", "Max age of store files hosted on this RegionServer", ages.max_ms);
     add("minStoreFileAge", "Min age of store files hosted on this RegionServer", ages.min_ms);
     add("avgStoreFileAge", "Average age of store files hosted on this RegionServer", ages.mean_ms());
+}
+
+fn append_locality(record: &mut Record, sizes: &Sizes) {
+    let mut all = sizes.primary_blocks;
+    all += sizes.secondary_blocks;
+    let mut add = |name, description, blocks: &BlocksWeight| {
+        record.real(name, description, f64::from(blocks.locality() * 100.0));
+    };
+    add(
+        "percentFilesLocal",
+        "The percent of HFiles that are stored on the local hdfs data node. If not using region replicas, this should equal percentFilesLocalPrimaryRegions",
+        &all,
+    );
+    add(
+        "percentFilesLocalPrimaryRegions",
+        "The percent of HFiles used by primary regions that are stored on the local hdfs data node. This is the category of locality that you want to reach 100% when using region replicas",
+        &sizes.primary_blocks,
+    );
+    add(
+        "percentFilesLocalSecondaryRegions",
+        "The percent of HFiles used by secondary regions that are stored on the local hdfs data node. This is not likely to reach 100%",
+        &sizes.secondary_blocks,
+    );
 }
 
 fn append_requests(record: &mut Record, sizes: &Sizes) {

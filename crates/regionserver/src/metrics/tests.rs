@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_block_cache::CacheStats;
+use evenkeel_fs::ReadStatistics;
 use evenkeel_metrics::{Record, Value};
 use evenkeel_wal::metrics as wal;
 
@@ -10,7 +11,9 @@ use std::time::Duration;
 
 use evenkeel_region::region::Operation;
 
-use super::{block_cache, jvm, memory, regions, reports, requests, stores, table_requests, tables, users};
+use super::{
+    block_cache, file_system, jvm, memory, regions, reports, requests, stores, table_requests, tables, users,
+};
 use crate::background::CompactionState;
 use crate::load::region_load;
 use crate::testing::{TestServer, cell, put};
@@ -97,11 +100,12 @@ fn regions_tables_and_stores_have_hbase_s_names_and_move() {
     assert!(value(&record, &format!("{prefix}tableSize")) > 1000.0);
 
     let mut record = server_record();
-    stores::append(&mut record, &reports, metrics, &[&test.env.wal]);
+    stores::append(&mut record, &stores::Sizes::of(&reports), metrics, &[&test.env.wal]);
     let of_server = "regionCount storeCount storeFileCount maxStoreFileCount memStoreSize \
         memStoreHeapSize memStoreOffHeapSize storeFileSize averageRegionSize storeFileIndexSize \
         staticIndexSize staticBloomSize numReferenceFiles mutationsWithoutWALCount \
-        mutationsWithoutWALSize maxStoreFileAge minStoreFileAge avgStoreFileAge \
+        mutationsWithoutWALSize maxStoreFileAge minStoreFileAge avgStoreFileAge percentFilesLocal \
+        percentFilesLocalPrimaryRegions percentFilesLocalSecondaryRegions \
         totalRowActionRequestCount readRequestCount filteredReadRequestCount writeRequestCount \
         checkMutateFailedCount checkMutatePassedCount blockedRequestCount hlogFileCount hlogFileSize \
         flushedCellsCount flushedCellsSize compactedCellsCount compactedCellsSize \
@@ -109,6 +113,8 @@ fn regions_tables_and_stores_have_hbase_s_names_and_move() {
     assert_names(&record, "", &format!("{of_server} {FLUSHES_AND_COMPACTIONS}"));
     let moved = ["regionCount", "storeFileCount", "flushedCellsCount", "hlogFileCount"];
     assert_eq!(moved.map(|name| value(&record, name)), [1.0; 4]);
+    assert_eq!(value(&record, "percentFilesLocal"), 100.0);
+    assert_eq!(value(&record, "percentFilesLocalSecondaryRegions"), 0.0);
     assert!(value(&record, "staticBloomSize") > 0.0 && value(&record, "memStoreSize") > 0.0);
     let record = wal::record(&[&test.env.wal]);
     assert!(value(&record, "t.appendCount") >= 2.0);
@@ -180,6 +186,7 @@ fn memory_and_the_process_have_hbase_s_names() {
 #[test]
 fn a_region_reports_what_hbase_s_regions_report() {
     let (_test, region) = TestServer::with_region();
+    assert_eq!(region_load(&region, CompactionState::None).data_locality, Some(0.0), "without files");
     put(&region, &[cell(b"a", b"q", &[7; 3000])]);
     region.flush().expect("flushed");
     region.compact(None, true).expect("compacted");
@@ -195,7 +202,11 @@ fn a_region_reports_what_hbase_s_regions_report() {
     let [store] = &load.store_complete_sequence_id[..] else { panic!("{load:?}") };
     assert_eq!(&store.family_name[..], b"f");
     assert!(store.sequence_id >= load.complete_sequence_id.expect("known"), "{load:?}");
-    assert_eq!(load.blocks_local_weight, load.blocks_total_weight);
+    // The one file of the region is local, as a file of a local file system is.
+    let blocks = [load.blocks_local_weight, load.blocks_total_weight].map(|weight| weight.expect("known"));
+    assert!(blocks[0] > 0 && blocks[0] == blocks[1], "{load:?}");
+    assert_eq!((load.data_locality, load.data_locality_for_ssd), (Some(1.0), Some(0.0)));
+    assert_eq!(load.blocks_local_with_ssd_weight, Some(0));
 }
 
 #[test]
@@ -205,7 +216,9 @@ fn all_records_of_a_server_have_each_name_once_and_the_names_of_dashboards() {
     let background = test.server.background();
     let all = reports(test.server.regions().all(), background);
     requests::append(&mut of_server, &test.server, &test.env.operation_times);
-    stores::append(&mut of_server, &all, &test.env.stores.metrics, &[&test.env.wal]);
+    let reads = ReadStatistics { hedged_read_wins: 3, short_circuit_bytes: 7, ..ReadStatistics::default() };
+    file_system::append(&mut of_server, &reads);
+    stores::append(&mut of_server, &stores::Sizes::of(&all), &test.env.stores.metrics, &[&test.env.wal]);
     block_cache::append(&mut of_server, &test.server.cache_levels());
     // Section 12 of the contract: the metrics that common dashboards and exporters read.
     let wanted = "regionCount storeFileCount storeFileSize memStoreSize readRequestCount writeRequestCount \
@@ -214,8 +227,11 @@ fn all_records_of_a_server_have_each_name_once_and_the_names_of_dashboards() {
         l2CacheHitRatio l2CacheSize compactionQueueLength flushQueueLength splitQueueLength hlogFileCount \
         hlogFileSize percentFilesLocal updatesBlockedTime blockedRequestCount slowPutCount slowDeleteCount \
         slowGetCount slowIncrementCount slowAppendCount Get_num_ops Put_num_ops ScanTime_num_ops \
-        PutBatch_num_ops Delete_num_ops Append_num_ops Increment_num_ops PauseTimeWithGc_num_ops";
+        PutBatch_num_ops Delete_num_ops Append_num_ops Increment_num_ops PauseTimeWithGc_num_ops \
+        hedgedReads hedgedReadWins hedgedReadOpsInCurThread totalBytesRead localBytesRead \
+        shortCircuitBytesRead zeroCopyBytesRead percentFilesLocalSecondaryRegions";
     let found = names(&of_server);
+    assert_eq!([value(&of_server, "hedgedReadWins"), value(&of_server, "shortCircuitBytesRead")], [3.0, 7.0]);
     let missing: Vec<_> = wanted.split_whitespace().filter(|name| !found.contains(*name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }

@@ -12,10 +12,11 @@ use prost::Message;
 
 use crate::RegionServer;
 use crate::convert::result;
+use crate::quotas::QuotaUser;
 use crate::user_times::UserId;
 
 /// The properties of a request's connection and header that determine its reply.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Caller {
     /// How cells are encoded in cell blocks; `None`: cells travel inside messages.
     pub codec: Option<(CellCodec, Option<CellBlockCodec>)>,
@@ -30,6 +31,8 @@ pub struct Caller {
     pub deadline: Option<Instant>,
     /// The user whose times are counted.
     pub user: Option<UserId>,
+    /// The user whose quotas apply.
+    pub quota_user: QuotaUser,
 }
 
 impl Caller {
@@ -43,6 +46,7 @@ impl Caller {
             received_at: call.received_at,
             deadline: call.deadline,
             user: server.user_times().id_of(connection.user.as_deref()),
+            quota_user: server.quota_user_of(call),
         }
     }
 
@@ -119,14 +123,15 @@ pub fn send_reply_detailed<M: Message>(
     }
 }
 
-/// Moves cells into `block`, or into the result if there is no block.
-pub fn place_cells(cells: CellBuffer, block: Option<&mut CellBlockWriter>) -> pb::Result {
+/// Moves cells into `block`, or into the result if there is no block. `is_stale`: they are of a
+/// secondary replica.
+pub fn place_cells(cells: CellBuffer, block: Option<&mut CellBlockWriter>, is_stale: bool) -> pb::Result {
     match block {
-        None => result::with_cells(cells, false, false),
+        None => result::with_cells(cells, is_stale, false),
         Some(block) => {
             let count = cells.len();
             block.push_buffer_owned(cells);
-            result::counted(count, false)
+            result::counted(count, is_stale)
         }
     }
 }

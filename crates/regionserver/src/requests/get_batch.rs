@@ -16,7 +16,7 @@ use evenkeel_region::scanner::{ScannerContext, TimeSlice};
 
 use crate::RegionServer;
 use crate::requests::caller::{Caller, Reply};
-use crate::requests::get::GetReader;
+use crate::requests::get::{self, GetReader};
 use crate::requests::inline::SLICE;
 
 /// A Get is compared with at most this many kinds, the most recent ones. This search is cheap
@@ -80,7 +80,8 @@ impl<T> GetBatch<T> {
 
     /// Reads the Gets without blocking, within one [`SLICE`]. Passes the outcome of each Get to
     /// `done`, with its region and row. `caller` returns the caller of a Get. If a Get panics, its
-    /// `T` is dropped. The batch is empty on return.
+    /// `T` is dropped. Each Get is checked against the quotas just before it is read, and gives
+    /// back what it has taken if it is not finished. The batch is empty on return.
     ///
     /// Returns the size in bytes of the largest row.
     pub fn read(
@@ -109,12 +110,24 @@ impl<T> GetBatch<T> {
                         return 0;
                     }
                     let caller = caller(&responder);
-                    match reader.reply(0, &kind.get, row, upcoming, &caller, &mut context) {
+                    let mut quota = match get::check_quota(server, &kind.region, &caller) {
+                        Ok(quota) => quota,
+                        Err(refused) => {
+                            done(responder, target, GetOutcome::Tried(Err(refused.into())));
+                            return 0;
+                        }
+                    };
+                    let to = (&caller, &mut quota);
+                    match reader.reply(0, &kind.get, row, upcoming, to, &mut context) {
                         Ok((reply, bytes)) => {
+                            drop(quota);
                             done(responder, target, GetOutcome::Tried(Ok(reply)));
                             bytes
                         }
                         Err(error) => {
+                            if error.is_unfinished() {
+                                quota.give_back();
+                            }
                             done(responder, target, GetOutcome::Tried(Err(error)));
                             0
                         }

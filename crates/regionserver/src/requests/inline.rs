@@ -32,8 +32,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use evenkeel_metrics::waits::{PartTimer, Waits};
 use evenkeel_protocol::pb;
 use evenkeel_region::operations::{Completion, Mutation, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
@@ -103,8 +104,13 @@ impl<'a> Handlers<'a> {
         self.executor.submit_continuation(class, self.peer, job);
     }
 
-    /// Makes batches of one request, in this order.
-    pub fn write_batches(self, batches: Vec<DeferredBatch>) {
+    /// Makes batches of one request, in this order. `started` gets what the thread did that started
+    /// them, by cause, and until when.
+    pub fn write_batches(
+        self,
+        batches: Vec<DeferredBatch>,
+        started: impl FnOnce((Waits, Instant)) + Send + 'static,
+    ) {
         let class = match &batches[..] {
             [] => return,
             [only] => class_of_writes(&only.region),
@@ -113,9 +119,11 @@ impl<'a> Handlers<'a> {
             _ => CallClass::LongWrite,
         };
         self.continue_writing(class, move |runs_on| {
+            let timer = PartTimer::start();
             for DeferredBatch { region, mutations, done } in batches {
                 region.batch_mutate(mutations, runs_on.row_lock_waiter(), done);
             }
+            started(timer.end());
         });
     }
 

@@ -14,7 +14,8 @@
 //! Consecutive Gets share one buffer of cells ([`GetRun`]), unless an action between them may
 //! return cells too.
 //!
-//! A region that is not found fails only its own actions; their cells are skipped.
+//! A region that is not found, or whose quotas are used up, fails only its own actions; their cells
+//! are skipped.
 //!
 //! A batch that would have to wait, on a thread that may not, is made on a handler. The batches
 //! after it are made there, too, so that the last write to a cell is the one that stays.
@@ -48,6 +49,7 @@ use evenkeel_common::{
 };
 use evenkeel_metrics::RequestDetail;
 use evenkeel_metrics::ledger::ActionCounts;
+use evenkeel_metrics::waits::PartTimer;
 use evenkeel_protocol::pb;
 use evenkeel_region::operations::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
@@ -64,6 +66,7 @@ use crate::convert::service::ServiceCall;
 use crate::convert::{condition, mutation};
 use crate::coprocessor::endpoint::{self, ServiceCaller};
 use crate::limits::memstore;
+use crate::quotas::{OperationQuota, Request};
 use crate::requests::caller::{Caller, Reply};
 use crate::requests::get::GetReader;
 use crate::requests::inline::{DeferredBatch, RunsOn};
@@ -175,6 +178,7 @@ pub fn multi(
         Some(_) => request.region_actions.get(..1).unwrap_or_default(),
         None => &request.region_actions[..],
     };
+    let (nonces, limits) = (caller.nonce_source(request.nonce_group), ReplyLimits::new(server, &caller));
     let collector =
         OutcomeCollector::new(server, actions, caller, global.is_some(), reply, runs_on.handlers());
     let mut run = MultiRun {
@@ -186,12 +190,14 @@ pub fn multi(
         server,
         collector: &collector,
         block,
-        nonces: caller.nonce_source(request.nonce_group),
+        nonces,
         state,
-        limits: ReplyLimits::new(server, &caller),
+        limits,
+        quota: OperationQuota::NONE,
         written_bytes: 0,
         waiting: Vec::new(),
     };
+    let timer = PartTimer::start();
     prefetch_write_rows(server, actions);
     for (at, action) in actions.iter().enumerate() {
         let condition = global.or(action.condition.as_ref());
@@ -199,8 +205,13 @@ pub fn multi(
     }
     count();
     run.end_gets();
-    if let Some(handlers) = runs_on.handlers() {
-        handlers.write_batches(std::mem::take(&mut run.waiting));
+    collector.count_started(timer.end());
+    if let Some(handlers) = runs_on.handlers().filter(|_| !run.waiting.is_empty()) {
+        let deferred = collector.start();
+        handlers.write_batches(std::mem::take(&mut run.waiting), move |started| {
+            deferred.count_started(started);
+            deferred.end();
+        });
     }
     // The hold is computed here because all written bytes are counted.
     collector.hold_reply_for(hold_for(server, actions, run.written_bytes));
@@ -247,6 +258,35 @@ fn hold_for(server: &RegionServer, actions: &[RegionAction], bytes: u64) -> Dura
     server.hold_for(regions.collect::<Vec<_>>().iter().map(|region| &**region), bytes)
 }
 
+/// Checks the actions on a region, which may have a condition, against the quotas. A refusal counts
+/// as an exception, although it is only a part of the reply.
+fn check_quota(
+    server: &RegionServer,
+    caller: &Caller,
+    region: &Region,
+    (action, has_condition): (&RegionAction, bool),
+) -> Result<OperationQuota> {
+    if server.quotas().is_none() {
+        return Ok(OperationQuota::NONE);
+    }
+    let (mut writes, mut reads, mut is_atomic) = (0, 0, false);
+    for action in &action.actions {
+        match &action.kind {
+            ActionKind::Get { .. } => reads += 1,
+            ActionKind::Mutation(mutation) => {
+                writes += 1;
+                if has_condition || crate::requests::mutate::is_delta(mutation) {
+                    reads += 1;
+                    is_atomic = true;
+                }
+            }
+            ActionKind::Service(_) | ActionKind::Nothing => {}
+        }
+    }
+    let checked = server.check_quota(caller, region, Request::Batch { writes, reads, is_atomic });
+    checked.inspect_err(|error| server.rpc_metrics.count_exception(error.kind()))
+}
+
 fn check_size(server: &RegionServer, request: &MultiRequest) -> Result<()> {
     let actions: usize = request.region_actions.iter().map(|action| action.actions.len()).sum();
     let limit = server.config.multi_actions_warn;
@@ -285,6 +325,8 @@ struct MultiRun<'a> {
     /// Counts the bytes of the blocks read and holds the charge of the reply.
     context: ScannerContext,
     limits: ReplyLimits,
+    /// What the actions on the present region have taken from the quotas.
+    quota: OperationQuota,
     /// Bytes that the mutations begun so far add to the MemStores.
     written_bytes: u64,
     /// The first batch that would have to wait, and all batches after it: they may write the same
@@ -294,19 +336,32 @@ struct MultiRun<'a> {
 
 impl MultiRun<'_> {
     fn region_action(&mut self, at: usize, action: &RegionAction, condition: Option<&pb::Condition>) {
-        let region = match self.server.region(&action.region) {
-            Ok(region) => region,
+        let found = self.server.region(&action.region).and_then(|region| {
+            let caller = &self.collector.caller;
+            let quota = check_quota(self.server, caller, &region, (action, condition.is_some()))?;
+            Ok((region, quota))
+        });
+        let region = match found {
+            Ok((region, quota)) => {
+                self.limits.limit_by_quota(quota.reply_bytes_max());
+                self.quota = quota;
+                region
+            }
             Err(error) => {
                 action.actions.iter().for_each(|action| self.skip(action));
                 return self.collector.fail_region(at, error);
             }
         };
+        let blocks_before = self.context.block_size;
         if condition.is_some() || action.atomic {
             self.end_gets();
             self.run_atomic(at, &region, action, condition);
         } else {
             self.run_separately(at, &region, action);
         }
+        self.quota.add_block_bytes(self.context.block_size - blocks_before);
+        // The mutations may not have ended, but their cost is known.
+        self.quota = OperationQuota::NONE;
     }
 
     fn count_written(&mut self, bytes: u64) {
@@ -341,6 +396,11 @@ impl MultiRun<'_> {
             Err(error) => return self.collector.fail_region(at, error),
         };
         self.count_written(mutations.iter().map(memstore::bytes_of).sum());
+        mutations.iter().for_each(|mutation| self.quota.add_mutation(&mutation.cells));
+        let is_delta = |m: &Mutation| matches!(m.kind, MutationKind::Increment | MutationKind::Append);
+        if condition.is_some() || mutations.iter().any(is_delta) {
+            self.quota.keep_read_estimate();
+        }
         let collector = self.collector.start();
         let done = Box::new(move |outcome: Result<CheckAndMutateResult>| {
             match outcome {
@@ -420,6 +480,7 @@ impl MultiRun<'_> {
         batch: &mut Batch,
     ) {
         let read = mutation::read(proto, &mut self.block, self.server.config.cell_bytes_max);
+        read.iter().for_each(|mutation| self.quota.add_mutation(&mutation.cells));
         match read.and_then(|mutation| busy.clone().map(|()| mutation)) {
             Err(error) => self.collector.set(at, slot, ActionOutcome::Failed(error)),
             Ok(mutation) if matches!(mutation.kind, MutationKind::Put | MutationKind::Delete) => {
@@ -433,6 +494,7 @@ impl MultiRun<'_> {
             Ok(mutation) => {
                 // The mutations before it in the request must happen before it.
                 self.flush(at, region, batch);
+                self.quota.keep_read_estimate();
                 self.count_written(memstore::bytes_of(&mutation));
                 let collector = self.collector.start();
                 let done = Box::new(move |outcome: Result<MutationResult>| {
@@ -503,16 +565,18 @@ impl MultiRun<'_> {
             count: 0,
             cells: self.server.cells_for(caller),
         });
+        let bytes_before = gets.cells.encoded_len();
         let to = (&mut gets.cells, &mut self.context, &mut self.limits);
-        let began_at = clock::monotonic();
+        let (began_at, is_stale) = (clock::monotonic(), reader.is_stale());
         let read = append_row(reader, (get, kind), row, upcoming, to);
         let time = clock::since(began_at);
         region.operation_times().record(Operation::Get, time);
         self.server.user_times().record_batch(caller.user, Operation::Get, time, 1);
         let count = match read.map_err(TryError::into_failure)? {
-            RowRead::Exists(exists) => return Ok(ActionOutcome::Exists(exists)),
+            RowRead::Exists(exists) => return Ok(ActionOutcome::Exists { exists, is_stale }),
             RowRead::Cells(count) => count,
         };
+        self.quota.add_result(count, gets.cells.encoded_len() - bytes_before);
         if gets.count == 0 {
             gets.first = (at, slot);
             if caller.codec.is_some() {
@@ -520,7 +584,7 @@ impl MultiRun<'_> {
             }
         }
         gets.count += 1;
-        Ok(ActionOutcome::Rows { count, cells: CellBuffer::new() })
+        Ok(ActionOutcome::Rows { count, cells: CellBuffer::new(), is_stale })
     }
 
     /// Closes the open run of Gets: hands all its cells to its first Get.

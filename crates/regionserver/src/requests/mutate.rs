@@ -10,6 +10,7 @@ use evenkeel_rpc::CellBlockReader;
 
 use crate::convert::{condition, mutation};
 use crate::limits::memstore;
+use crate::quotas::{OperationQuota, Request};
 use crate::requests::caller::{Caller, Reply, place_cells};
 use crate::requests::inline::RunsOn;
 use crate::requests::pending_reply::PendingReply;
@@ -29,6 +30,7 @@ struct Parsed {
     region: Arc<Region>,
     mutation: Mutation,
     condition: Option<Condition>,
+    quota: OperationQuota,
 }
 
 /// Returns true if a mutation reads the row before it writes.
@@ -58,8 +60,9 @@ pub fn mutate(
     mut reply: PendingReply<pb::MutateResponse>,
 ) {
     server.counters.count(RequestKind::Mutate);
-    let nonces = || caller.nonce_source(request.nonce_group);
-    let Parsed { region, mutation, condition } = match parse(server, region, request, &mut block) {
+    let nonces = caller.nonce_source(request.nonce_group);
+    let parsed = parse(server, region, request, &mut block, &caller);
+    let Parsed { region, mutation, condition, quota } = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
             reply.hold_for(server.hold_for_error(&error), &server.background);
@@ -78,6 +81,7 @@ pub fn mutate(
     match (condition, kind) {
         (None, MutationKind::Put | MutationKind::Delete) => {
             let done = Box::new(move |outcome: Result<_>| {
+                drop(quota);
                 reply.send(outcome.map(|result| written(kind, result, &caller)));
             });
             runs_on.write(&region, mutation, done);
@@ -87,18 +91,20 @@ pub fn mutate(
             let done = Box::new(move |outcome: Result<MutationResult>| {
                 let grown_bytes = outcome.as_ref().map_or(0, |result| result.grown_bytes);
                 reply.extend_hold(grown_bytes, &background);
+                drop(quota);
                 reply.send(outcome.map(|result| written(kind, result, &caller)));
             });
-            region.mutate(mutation, nonces(), runs_on.row_lock_waiter(), done);
+            region.mutate(mutation, nonces, runs_on.row_lock_waiter(), done);
         }
         (Some(condition), _) => {
             let background = Arc::clone(&server.background);
             let done = Box::new(move |outcome: Result<CheckAndMutateResult>| {
                 let grown_bytes = outcome.as_ref().map_or(0, |result| result.grown_bytes);
                 reply.extend_hold(grown_bytes, &background);
+                drop(quota);
                 reply.send(outcome.map(|result| checked(result, &caller)));
             });
-            region.check_and_mutate(condition, vec![mutation], nonces(), runs_on.row_lock_waiter(), done);
+            region.check_and_mutate(condition, vec![mutation], nonces, runs_on.row_lock_waiter(), done);
         }
     }
 }
@@ -120,14 +126,22 @@ fn parse(
     region: Result<Arc<Region>>,
     request: &pb::MutateRequest,
     block: &mut CellBlockReader,
+    caller: &Caller,
 ) -> Result<Parsed> {
     let region = region?;
+    let is_atomic = reads_first(request);
+    let kind = if is_atomic { Request::ATOMIC_WRITE } else { Request::WRITE };
+    let mut quota = server.check_quota(caller, &region, kind)?;
+    if is_atomic {
+        quota.keep_read_estimate();
+    }
     server.check_memstore_limit(&region)?;
     let condition = request.condition.as_ref().map(condition::read).transpose()?;
     let mutation = mutation::read(&request.mutation, block, server.config.cell_bytes_max)?;
     let mutation = server.with_reply_budget(mutation);
+    quota.add_mutation(&mutation.cells);
     condition.iter().try_for_each(|condition| check_same_row(condition, &mutation))?;
-    Ok(Parsed { region, mutation, condition })
+    Ok(Parsed { region, mutation, condition, quota })
 }
 
 /// Checks that the row of a conditional write is the row of its condition.
@@ -151,7 +165,7 @@ fn written(kind: MutationKind, result: MutationResult, caller: &Caller) -> Reply
         return Reply::plain(pb::MutateResponse { processed: Some(true), ..pb::MutateResponse::default() });
     }
     let (mut block, result_charge) = (caller.block(), result.charge);
-    let result = place_cells(result.cells.unwrap_or_default(), block.as_mut());
+    let result = place_cells(result.cells.unwrap_or_default(), block.as_mut(), false);
     Reply {
         message: pb::MutateResponse { result: Some(result), ..pb::MutateResponse::default() },
         block,
@@ -161,7 +175,7 @@ fn written(kind: MutationKind, result: MutationResult, caller: &Caller) -> Reply
 
 fn checked(result: CheckAndMutateResult, caller: &Caller) -> Reply<pb::MutateResponse> {
     let mut block = caller.block();
-    let cells = result.cells.map(|cells| place_cells(cells, block.as_mut()));
+    let cells = result.cells.map(|cells| place_cells(cells, block.as_mut(), false));
     let message = pb::MutateResponse { result: cells, processed: Some(result.success), metrics: None };
     Reply { message, block, charge: result.charge }
 }

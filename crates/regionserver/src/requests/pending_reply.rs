@@ -74,6 +74,13 @@ impl<M: Message + 'static> PendingReply<M> {
         }
     }
 
+    /// Collects the request's waits on this thread before another thread sends the outcome.
+    pub fn leave_thread(&mut self) {
+        if let Recipient::Client(reply, _) = &mut self.recipient {
+            reply.leave_thread();
+        }
+    }
+
     /// Sends the outcome, immediately or when the hold ends. May be called on any thread.
     pub fn send(self, outcome: Result<Reply<M>>) {
         let Self { mut recipient, hold, subject } = self;

@@ -38,6 +38,8 @@ use evenkeel_rpc::ConnectionInfo;
 use prost::Message;
 
 use crate::convert::{self, read, result};
+use crate::quotas::operation::BlockBytes;
+use crate::quotas::{OperationQuota, Request};
 use crate::requests::caller::{Caller, Reply};
 use crate::requests::inline;
 use crate::requests::scanners::{OpenScanner, TakeError};
@@ -56,7 +58,8 @@ const RESULTS_TO_MEASURE: usize = 32;
 /// that no reply may be sent.
 ///
 /// # Errors
-/// `DoNotRetryIOException` for a request with neither scanner nor scan; `UnknownScannerException`,
+/// `RpcThrottlingException`, which leaves the scanner as it was; `DoNotRetryIOException` for a
+/// request with neither scanner nor scan; `UnknownScannerException`,
 /// `OutOfOrderScannerNextException`, `NotServingRegionException`; `ScannerResetException` for
 /// errors while reading, at which clients open another scanner after the last row that they have;
 /// the errors of [`Scanners::admit`](crate::Scanners::admit).
@@ -89,10 +92,10 @@ pub fn scan_on(
     server.counters.count(RequestKind::Scan);
     // Set on every call: asynchbase reads it from each reply (HBASE-18000).
     let mut response = pb::ScanResponse { scanner_id: request.scanner_id, ..Default::default() };
-    let (id, mut scanner) = match request.scanner_id {
+    let (id, mut scanner, mut quota) = match request.scanner_id {
         None => open(server, request, caller, &mut response)?,
         Some(id) => match find_scanner(server, request, id)? {
-            Some(scanner) => (id, scanner),
+            Some(scanner) => check_next(server, request, caller, (id, scanner))?,
             None => return Ok(Scanned { reply: Some(Reply::plain(response)), region: None }),
         },
     };
@@ -113,15 +116,22 @@ pub fn scan_on(
     let started_at = clock::monotonic();
     let on = connection.map(|connection| Arc::clone(connection) as Arc<dyn CallerConnection>);
     let state = CallerState::new(on, caller.deadline);
-    let outcome = Call { server, request, caller, state, started_at }.run(&mut scanner, response);
+    let quota_bytes_max = quota.reply_bytes_max();
+    let call = Call { server, request, caller, state, started_at, quota_bytes_max };
+    let mut block_bytes = 0;
+    let outcome = call.run(&mut scanner, response, &mut block_bytes);
     let of_table = region.operation_times();
     let time = clock::since(started_at);
     of_table.record(Operation::Scan, time);
     server.user_times().record_batch(caller.user, Operation::Scan, time, 1);
     scanner.scanner.count_reads();
+    scanner.block_bytes.count(block_bytes);
+    quota.add_block_bytes(block_bytes);
     if let Ok(ended) = &outcome {
+        quota.add_result(ended.cells, length::index(ended.cell_bytes));
         of_table.record_scan_bytes(ended.cell_bytes);
     }
+    drop(quota);
     let reply = finish(connection, in_use, scanner, caller, outcome)?;
     Ok(Scanned { reply, region: Some(region) })
 }
@@ -203,11 +213,12 @@ fn open(
     request: &pb::ScanRequest,
     caller: &Caller,
     response: &mut pb::ScanResponse,
-) -> Result<(u64, Box<OpenScanner>)> {
+) -> Result<(u64, Box<OpenScanner>, OperationQuota)> {
     let missing = |what: &str| HBaseError::do_not_retry(format!("Missing required input: {what}"));
     let proto = request.scan.as_ref().ok_or_else(|| missing("scannerId or scan"))?;
     let specifier = request.region.as_ref().ok_or_else(|| missing("region"))?;
     let region = server.region(specifier)?;
+    let quota = check_quota(server, request, caller, (&region, BlockBytes::default()))?;
     let is_full = is_full_scan(proto, &region);
     let wanted = read::scan(proto, server.config.load_families_on_demand)?;
     let batch = usize::try_from(wanted.scan.batch).unwrap_or(0);
@@ -234,11 +245,49 @@ fn open(
         is_full,
         is_costly: !inline::is_cheap(proto.filter.as_ref()),
         request_bytes: request_bytes + wanted.filter_bytes,
+        block_bytes: BlockBytes::default(),
         owner: caller.peer,
         lease: None,
     };
     server.scanners.admit(id, &scanner)?;
-    Ok((id, Box::new(scanner)))
+    Ok((id, Box::new(scanner), quota))
+}
+
+/// Checks a call of a scan against the quotas.
+fn check_quota(
+    server: &RegionServer,
+    request: &pb::ScanRequest,
+    caller: &Caller,
+    (region, before): (&Region, BlockBytes),
+) -> Result<OperationQuota> {
+    let (calls, result_bytes_max) = (request.next_call_seq(), server.config.result_bytes_max);
+    server.check_quota(caller, region, Request::Scan { calls, before, result_bytes_max })
+}
+
+/// Checks the next call of a scanner that was taken. If the call is refused, the scanner is put
+/// back as it was, and its client calls again. A call that reads nothing is not refused: it renews
+/// or closes the scanner.
+fn check_next(
+    server: &RegionServer,
+    request: &pb::ScanRequest,
+    caller: &Caller,
+    (id, scanner): (u64, Box<OpenScanner>),
+) -> Result<(u64, Box<OpenScanner>, OperationQuota)> {
+    if request.renew() || rows_wanted(request) == 0 {
+        return Ok((id, scanner, OperationQuota::NONE));
+    }
+    match check_quota(server, request, caller, (&scanner.region, scanner.block_bytes)) {
+        Ok(quota) => Ok((id, scanner, quota)),
+        Err(error) => {
+            server.scanners.put_back(id, scanner);
+            Err(error)
+        }
+    }
+}
+
+/// Returns the maximum number of rows of a reply.
+fn rows_wanted(request: &pb::ScanRequest) -> u32 {
+    request.number_of_rows.unwrap_or(u32::from(!request.close_scanner()))
 }
 
 /// Returns true if a scan covers all rows of a region.
@@ -322,11 +371,15 @@ struct Call<'a> {
     caller: &'a Caller,
     state: CallerState,
     started_at: Instant,
+    /// The maximum bytes of cells and of blocks that the quotas allow.
+    quota_bytes_max: Option<u64>,
 }
 
 /// The outcome of a call.
 struct CallOutcome {
     reply: Reply<pb::ScanResponse>,
+    /// Cells of the reply.
+    cells: usize,
     /// Size of the cells of the reply in bytes.
     cell_bytes: u64,
     close: bool,
@@ -368,34 +421,43 @@ impl Page {
 }
 
 impl Call<'_> {
-    fn run(&self, scanner: &mut OpenScanner, mut response: pb::ScanResponse) -> Result<CallOutcome> {
+    /// Runs the call. Adds the bytes of blocks that it reads to `block_bytes`, also if it fails.
+    fn run(
+        &self,
+        scanner: &mut OpenScanner,
+        mut response: pb::ScanResponse,
+        block_bytes: &mut u64,
+    ) -> Result<CallOutcome> {
         let close_asked = self.request.close_scanner();
-        let rows = self.request.number_of_rows.unwrap_or(u32::from(!close_asked));
+        let rows = rows_wanted(self.request);
         let mut page = Page {
             cells: self.server.cells_for(self.caller),
             block_bytes: self.wants_query_metrics().then(Vec::new),
             ..Page::default()
         };
         let mut context = self.context(scanner);
-        let more_in_region = match rows {
-            0 => true,
-            _ => self.read(scanner, rows, &mut page, &mut context, &mut response)?,
+        let read = match rows {
+            0 => Ok(true),
+            _ => self.read(scanner, rows, &mut page, &mut context, &mut response),
         };
+        *block_bytes += context.block_size;
+        let more_in_region = read?;
         let filter_done = page.counts.is_empty() && scanner.scanner.is_filter_done();
         let more = !page.limit_reached && !filter_done;
         response.more_results = Some(more);
         response.more_results_in_region = Some(more_in_region);
-        response.stale = Some(false);
+        response.stale = Some(scanner.region.is_secondary());
         if more && more_in_region && !page.counts.is_empty() {
             scanner.partial_row = page.partial_row().map(Bytes::copy_from_slice);
         }
         if self.request.track_scan_metrics() {
             response.scan_metrics = Some(self.metrics(&context));
         }
-        let cell_bytes = page.cells.encoded_len() as u64;
+        let (cells, cell_bytes) = (page.cells.len(), page.cells.encoded_len() as u64);
         let room = context.take_charge().map(ReplyCharge::into_charge);
         let reply = self.reply(response, page, room);
-        Ok(CallOutcome { reply, cell_bytes, close: close_asked || !more || !more_in_region })
+        let close = close_asked || !more || !more_in_region;
+        Ok(CallOutcome { reply, cells, cell_bytes, close })
     }
 
     fn wants_query_metrics(&self) -> bool {
@@ -403,14 +465,15 @@ impl Call<'_> {
     }
 
     fn context(&self, scanner: &OpenScanner) -> ScannerContext {
-        let server_max = self.server.result_bytes_max();
+        let quota_max = self.quota_bytes_max.unwrap_or(u64::MAX);
+        let server_max = self.server.result_bytes_max().min(quota_max);
         let bytes = scanner.max_result_bytes.map_or(server_max, |bytes| bytes.min(server_max));
         let partials = self.request.client_handles_partials() && !scanner.whole_rows;
         let scope = if partials { LimitScope::BetweenCells } else { LimitScope::BetweenRows };
         let slice = TimeSlice::while_awaited(self.state.clone());
         let mut context =
             ScannerContext::within(slice).with_batch(scanner.batch).with_size_limit(scope, bytes);
-        context.block_size_limit = self.server.config.result_bytes_max;
+        context.block_size_limit = self.server.config.result_bytes_max.min(quota_max);
         // The size limit bounds replies of small cells. Only a large cell that exceeds it is
         // charged.
         let unsent = Charge::none(Arc::clone(&self.server.unsent));
@@ -547,7 +610,7 @@ impl Call<'_> {
                 Reply { message: response, block: Some(block), charge }
             }
             None => {
-                response.results = results(page);
+                response.results = results(page, response.stale());
                 Reply { message: response, block: None, charge }
             }
         }
@@ -560,10 +623,10 @@ fn cursor(scanner: &OpenScanner) -> Option<pb::Cursor> {
 }
 
 /// Returns the results as messages, for clients without a codec.
-fn results(page: Page) -> Vec<pb::Result> {
+fn results(page: Page, is_stale: bool) -> Vec<pb::Result> {
     if let [partial] = page.partial[..] {
         // A large row is alone in its reply, and is not copied.
-        return vec![result::with_cells(page.cells, false, partial)];
+        return vec![result::with_cells(page.cells, is_stale, partial)];
     }
     let mut cells = page.cells.iter();
     let counted = page.counts.iter().zip(&page.partial);
@@ -571,7 +634,7 @@ fn results(page: Page) -> Vec<pb::Result> {
         .map(|(count, partial)| {
             let mut own = CellBuffer::new();
             cells.by_ref().take(*count as usize).for_each(|cell| own.push(&cell));
-            result::with_cells(own, false, *partial)
+            result::with_cells(own, is_stale, *partial)
         })
         .collect()
 }

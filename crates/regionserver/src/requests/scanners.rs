@@ -60,6 +60,7 @@ use evenkeel_rpc::ConnectionLease;
 use parking_lot::Mutex;
 
 use crate::RegionServerConfig;
+use crate::quotas::operation::BlockBytes;
 
 /// The maximum number of remembered ids of closed scanners.
 const CLOSED_MAX: usize = 64 << 10;
@@ -122,6 +123,8 @@ pub struct OpenScanner {
     pub is_costly: bool,
     /// Bytes of the request that opened it, and of its filter.
     pub request_bytes: u64,
+    /// Bytes of blocks that its calls have read.
+    pub block_bytes: BlockBytes,
     /// The address of the connection that used it last; `None` if there is none, as in tests.
     pub owner: Option<SocketAddr>,
     /// Marks that connection as in use.

@@ -312,11 +312,12 @@ impl ClientService {
         self.server.user_times().record_ns(caller.user, Operation::Get, times.processing_ns());
     }
 
-    fn handle_mutate(&self, at: CallClass, call: Call, reply: DetachedResponder) {
+    fn handle_mutate(&self, at: CallClass, call: Call, mut reply: DetachedResponder) {
         let request: pb::MutateRequest = match call.decode_by(bounded::decode) {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
+        reply.leave_thread();
         let region = self.server.region(&request.region);
         let class = match &region {
             Ok(region) if mutate::reads_first(&request) => class_of_write(&request, region),
@@ -331,11 +332,13 @@ impl ClientService {
         }
     }
 
-    fn handle_multi(&self, at: CallClass, call: Call, reply: DetachedResponder) {
+    fn handle_multi(&self, at: CallClass, call: Call, mut reply: DetachedResponder) {
         let request = match call.decode_by(MultiRequest::decode) {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
+        // The time of decoding.
+        reply.leave_thread();
         let kind = multi::kind(&request);
         let handlers = Handlers::for_call(&self.executor, &call);
         if kind == MultiKind::Reads {

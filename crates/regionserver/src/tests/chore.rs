@@ -57,6 +57,32 @@ fn system_tables_flush_after_minutes_whatever_is_configured() {
     assert_eq!(of_users.load().store_files, 0);
 }
 
+/// The flushes of this region request no compaction, as those by a procedure.
+#[test]
+fn files_that_hold_writes_are_compacted() {
+    let server = TestServer::new(RegionServerConfig::default());
+    let table = table().with("hbase.hstore.blockingStoreFiles", "4").with("hbase.hstore.compaction.min", "2");
+    let region = server.open(b"", b"", table);
+    let flush = |files: usize| {
+        while region.load().store_files < files {
+            put(&region, &[cell(b"a", b"q", b"1")]);
+            region.flush().expect("flushed");
+        }
+    };
+    // The first round requests the compactions that are due.
+    server.server.run_chore();
+    flush(3);
+    server.server.run_chore();
+    assert_eq!(
+        (server.server.background().queued().1, region.load().store_files),
+        (0, 3),
+        "no write is held"
+    );
+    flush(6);
+    server.server.run_chore();
+    until("the files are not compacted", || region.load().store_files == 1);
+}
+
 #[test]
 fn a_region_flushes_at_its_change_limit() {
     let server = TestServer::new(RegionServerConfig { flush_changes_max: 10, ..Default::default() });

@@ -8,7 +8,7 @@ use evenkeel_common::{KeyValue, Result, TryError};
 use evenkeel_fs::{FaultyFileSystem, MemoryFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
-use evenkeel_region::region::Region;
+use evenkeel_region::region::{Region, RegionCount};
 use evenkeel_wal::WalConfig;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -73,7 +73,7 @@ fn each_get_is_answered_once_grouped_by_kind() {
     assert!((1..100).contains(&largest), "{largest} bytes");
     assert_eq!(gets.len(), 0);
     assert_eq!(gets.read(&server.server, asks, |_, _, _| panic!("there is none")), 0);
-    assert_eq!([&region, &other].map(|region| region.load().reads), [5, 2]);
+    assert_eq!([&region, &other].map(|region| region.load().counts.get(RegionCount::Reads)), [5, 2]);
 }
 
 #[test]
@@ -211,6 +211,6 @@ fn grouped_gets_see_data_current_at_their_read() {
     let left = together.len();
     assert!(found > 500 && refused > 0, "{found} {refused}");
     // Every Get is counted once, whether it had to be repeated or not.
-    let counted = regions.each_ref().map(|region| region.load().reads);
+    let counted = regions.each_ref().map(|region| region.load().counts.get(RegionCount::Reads));
     assert_eq!(counted, gets, "{refused} refused, {left} left");
 }

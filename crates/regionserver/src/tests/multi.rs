@@ -51,7 +51,7 @@ fn decoded(request: &pb::MultiRequest) -> MultiRequest {
     MultiRequest::decode(request.encode_to_vec().into(), &mut budget).expect("well-formed")
 }
 
-fn run(
+pub(super) fn run(
     server: &TestServer,
     actions: Vec<pb::RegionAction>,
     cells: &[KeyValue],
@@ -60,7 +60,7 @@ fn run(
     run_as(server, &request, cells, caller()).expect("answered")
 }
 
-fn on(region: &Region, action: Vec<pb::Action>) -> pb::RegionAction {
+pub(super) fn on(region: &Region, action: Vec<pb::Action>) -> pb::RegionAction {
     pb::RegionAction { region: specifier(region), action, ..pb::RegionAction::default() }
 }
 
@@ -80,11 +80,11 @@ fn mutation(index: u32, kind: MutationType, row: &'static [u8], cells: i32) -> p
     pb::Action { index: Some(index), mutation: Some(mutation), ..pb::Action::default() }
 }
 
-fn put_action(index: u32, row: &'static [u8]) -> pb::Action {
+pub(super) fn put_action(index: u32, row: &'static [u8]) -> pb::Action {
     mutation(index, MutationType::Put, row, 1)
 }
 
-fn get_action(index: u32, row: &'static [u8]) -> pb::Action {
+pub(super) fn get_action(index: u32, row: &'static [u8]) -> pb::Action {
     let get = pb::Get { row: Bytes::from_static(row), ..pb::Get::default() };
     pb::Action { index: Some(index), get: Some(get), ..pb::Action::default() }
 }

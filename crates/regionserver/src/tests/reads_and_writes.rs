@@ -221,6 +221,8 @@ fn server_loads_count_regions_and_requests() {
         (load.region_loads.len(), load.number_of_requests(), load.total_number_of_requests()),
         (1, 3, 1)
     );
+    assert!(load.used_heap_mb() > 0, "the memory of this process");
+    assert_eq!(load.max_heap_mb(), 4 << 10);
     let region_load = &load.region_loads[0];
     assert_eq!(region_load.region_specifier, specifier(&region));
     assert_eq!(

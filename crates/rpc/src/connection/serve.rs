@@ -369,9 +369,9 @@ fn take_replies(shared: &ConnectionShared, replies: &mut Vec<DetachedReply>, cx:
         shared.waker.replace(Some(cx.waker().clone()));
     }
     shared.running.set(true);
-    while shared.detached.get() > 0 && shared.detached_replies.take(cx.waker(), replies) {
-        for DetachedReply { bytes, frame_bytes, method } in replies.drain(..) {
-            shared.detached.set(shared.detached.get().saturating_sub(1));
+    while shared.has_detached() && shared.detached_replies.take(cx.waker(), replies) {
+        for DetachedReply { call_id, bytes, frame_bytes, method } in replies.drain(..) {
+            shared.detached_answered(call_id);
             shared.detached_replies.release(&bytes);
             let reply_bytes = shared.append_reply(|out| out.append(bytes));
             shared.note_large_reply(method, reply_bytes);

@@ -159,6 +159,7 @@ fn table_options(
     Ok(table)
 }
 
+/// Returns the user tables whose names match a regular expression.
 fn matching(shell: &mut Shell, regex: &str) -> CommandResult<Vec<TableName>> {
     let admin = shell.cluster.admin()?;
     shell.wait(admin.list_tables_matching(Some(regex), false))
@@ -253,17 +254,28 @@ fn drop_all(shell: &mut Shell, args: Args) -> CommandResult {
     for_all(shell, &args, &BulkOperation { verb: "Drop", done: "dropped", act })
 }
 
-fn for_all(shell: &mut Shell, args: &Args, what: &BulkOperation) -> CommandResult {
-    let regex = args.text(0);
-    let names = matching(shell, &regex)?;
+/// Prints the tables whose names match, and asks whether to change that number of them. Returns
+/// none if none matches or the answer is no.
+pub(super) fn confirmed(
+    shell: &mut Shell,
+    regex: &str,
+    question: impl FnOnce(usize) -> String,
+) -> CommandResult<Vec<TableName>> {
+    let names = matching(shell, regex)?;
     for name in &names {
         shell.out.row(&[&name.to_string()])?;
     }
     if names.is_empty() {
         shell.out.line(format!("No tables matched the regex {regex}"))?;
-        return Ok(Value::Nil);
+        return Ok(names);
     }
-    if !shell.confirm(&format!("\n{} the above {} tables (y/n)?", what.verb, names.len()))? {
+    Ok(if shell.confirm(&question(names.len()))? { names } else { Vec::new() })
+}
+
+fn for_all(shell: &mut Shell, args: &Args, what: &BulkOperation) -> CommandResult {
+    let question = |count| format!("\n{} the above {count} tables (y/n)?", what.verb);
+    let names = confirmed(shell, &args.text(0), question)?;
+    if names.is_empty() {
         return Ok(Value::Nil);
     }
     let admin = shell.cluster.admin()?;

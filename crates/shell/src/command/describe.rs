@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 
 use evenkeel_client::TableState;
+use evenkeel_client::admin::QuotaFilter;
 use evenkeel_common::descriptor::FAMILY_DEFAULTS;
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
-use super::{Command, ddl};
+use super::{Command, ddl, quotas};
 use crate::args::Args;
 use crate::error::CommandResult;
 use crate::shell::Shell;
@@ -45,7 +46,7 @@ fn describe(shell: &mut Shell, args: Args) -> CommandResult {
     let state = ddl::known_state(shell, &name)?;
     let admin = shell.cluster.admin()?;
     let table = shell.wait(admin.describe(&name))?;
-    let quotas = shell.wait(admin.table_state(&quota_table()))?.is_some();
+    let has_quotas = shell.wait(admin.table_state(&quota_table()))?.is_some();
     let shown = if state == TableState::Enabled { "ENABLED" } else { "DISABLED" };
     shell.out.header(&[&format!("Table {name} is {shown}")])?;
     shell.out.row(&[&format!("{name}{}", table_text(&table))])?;
@@ -55,8 +56,11 @@ fn describe(shell: &mut Shell, args: Args) -> CommandResult {
         shell.out.line("")?;
     }
     shell.out.footer(table.families().len())?;
-    if !quotas {
+    if !has_quotas {
         shell.out.line("Quota is disabled")?;
+    } else if !name.is_meta() {
+        let filter = QuotaFilter { table: Some(name.to_string()), ..QuotaFilter::default() };
+        quotas::list_of(shell, &filter, &["", "QUOTAS"])?;
     }
     Ok(Value::Nil)
 }

@@ -1,11 +1,11 @@
 //! Namespaces.
 
 use evenkeel_client::Admin;
-use evenkeel_client::admin::NamespaceDescriptor;
+use evenkeel_client::admin::{NamespaceDescriptor, QuotaFilter};
 use regex::Regex;
 
 use super::describe::quota_table;
-use super::{Command, ddl};
+use super::{Command, ddl, quotas};
 use crate::args::Args;
 use crate::builtin;
 use crate::error::{CommandResult, RubyError};
@@ -112,6 +112,10 @@ fn describe(shell: &mut Shell, args: Args) -> CommandResult {
     shell.out.row(&[&format!("{{NAME => '{}'{settings}}}", namespace.name)])?;
     if shell.wait(admin.table_state(&quota_table()))?.is_none() {
         shell.out.line("Quota is disabled")?;
+    } else {
+        let filter = QuotaFilter { namespace: Some(namespace.name), ..QuotaFilter::default() };
+        // The stock shell prints the value of its header.
+        quotas::list_of(shell, &filter, &["QUOTAS", "0"])?;
     }
     Ok(Value::Nil)
 }

@@ -1,7 +1,7 @@
 //! `get`, `get_counter`, `scan`, `count`, `get_splits`: commands that read data.
 
 use evenkeel_client::filter::Filter;
-use evenkeel_client::{Get, RowResult, Scan, Scanner};
+use evenkeel_client::{Consistency, Get, RowResult, Scan, Scanner};
 use evenkeel_common::length;
 
 use super::Command;
@@ -26,7 +26,7 @@ pub(super) const COMMANDS: &[Command] = &[
         (2, 2),
         get,
         "Reads a row: get table, row, and columns or options (COLUMN, TIMESTAMP, TIMERANGE, VERSIONS, FILTER, MAXLENGTH, \
-         FORMATTER, ATTRIBUTES).\n\n  hbase> get 't1', 'r1'\n  hbase> get 't1', 'r1', 'f:q1', 'f:q2'\n  \
+         FORMATTER, ATTRIBUTES, CONSISTENCY, REGION_REPLICA_ID).\n\n  hbase> get 't1', 'r1'\n  hbase> get 't1', 'r1', 'f:q1', 'f:q2'\n  \
          hbase> get 't1', 'r1', {COLUMN => ['f:q1', 'g'], VERSIONS => 4}\n  \
          hbase> get 't1', 'r1', {TIMERANGE => [ts1, ts2]}\n  \
          hbase> get 't1', 'r1', {FILTER => \"ValueFilter(=, 'binary:abc')\"}\n\nA column may name a method of Bytes that \
@@ -97,6 +97,11 @@ macro_rules! selected {
         for (name, value) in attributes_of($options.option("ATTRIBUTES"))? {
             request = request.attribute(&name, value);
         }
+        let consistency = consistency($options)?;
+        request = request.consistency(consistency);
+        if let Some(id) = replica($options, consistency)? {
+            request = request.replica(id);
+        }
         request
     }};
 }
@@ -134,19 +139,30 @@ fn filter(options: &Hash) -> CommandResult<Option<Filter>> {
 }
 
 /// Options whose effect on the result this shell cannot print; they are refused.
-const REFUSED: &[&str] = &["AUTHORIZATIONS", "ALL_METRICS", "METRICS", "REGION_REPLICA_ID"];
+const REFUSED: &[&str] = &["AUTHORIZATIONS", "ALL_METRICS", "METRICS"];
 
 fn reject(options: &Hash) -> CommandResult<()> {
     let refused = REFUSED.iter().find(|name| given(options, name).is_some_and(Value::is_true));
     if let Some(name) = refused {
         return Err(RubyError::runtime(format!("{name} is not supported by this shell")).into());
     }
-    match given(options, "CONSISTENCY") {
-        Some(value) if !value.is_named("STRONG") => {
-            Err(RubyError::runtime("only CONSISTENCY => 'STRONG' is supported by this shell").into())
-        }
-        _ => Ok(()),
+    Ok(())
+}
+
+fn consistency(options: &Hash) -> CommandResult<Consistency> {
+    match given(options, "CONSISTENCY").map(Value::to_text).as_deref() {
+        None | Some("STRONG") => Ok(Consistency::Strong),
+        Some("TIMELINE") => Ok(Consistency::Timeline),
+        Some(other) => Err(no_constant("Consistency", other)),
     }
+}
+
+/// The replica that a read goes to, if it is one. As in HBase, a strong read goes to the default
+/// replica, whatever `REGION_REPLICA_ID` is.
+fn replica(options: &Hash, consistency: Consistency) -> CommandResult<Option<u32>> {
+    let Some(id) = given(options, "REGION_REPLICA_ID") else { return Ok(None) };
+    let id = args::natural("REGION_REPLICA_ID", id)?;
+    Ok(Some(u32::try_from(id).unwrap_or(u32::MAX)).filter(|_| consistency == Consistency::Timeline))
 }
 
 /// The format of a table's cells.
@@ -175,8 +191,17 @@ fn get_options(args: &Args) -> CommandResult<Hash> {
 }
 
 /// If options are given, one of these is required.
-const GET_NEEDS: &[&str] =
-    &["COLUMN", "COLUMNS", "TIMESTAMP", "TIMERANGE", "ATTRIBUTES", "VERSIONS", "FILTER", "CONSISTENCY"];
+const GET_NEEDS: &[&str] = &[
+    "COLUMN",
+    "COLUMNS",
+    "TIMESTAMP",
+    "TIMERANGE",
+    "ATTRIBUTES",
+    "VERSIONS",
+    "FILTER",
+    "CONSISTENCY",
+    "REGION_REPLICA_ID",
+];
 
 fn get(shell: &mut Shell, args: Args) -> CommandResult {
     let name = args.table(0)?;
@@ -201,7 +226,7 @@ fn get(shell: &mut Shell, args: Args) -> CommandResult {
         let cell = cell.as_cell();
         shell.out.row(&[&format.column(&cell)?, &format.cell(&cell)?])?;
     }
-    shell.out.footer(usize::from(!result.is_empty()))?;
+    shell.out.footer_of_read(usize::from(!result.is_empty()), !result.is_empty() && result.is_stale())?;
     Ok(Value::Nil)
 }
 
@@ -309,14 +334,15 @@ fn scan(shell: &mut Shell, args: Args) -> CommandResult {
     }
     let table = shell.cluster.table(name)?;
     let mut scanner = table.scan(scan);
-    let mut rows = 0;
+    let (mut rows, mut is_stale) = (0, false);
     while let Some(batch) = next_rows(shell, &mut scanner)? {
         for result in &batch {
+            is_stale |= result.is_stale();
             show_row(shell, result, &format)?;
         }
         rows += batch.len();
     }
-    shell.out.footer(rows)?;
+    shell.out.footer_of_read(rows, is_stale)?;
     Ok(Value::Nil)
 }
 

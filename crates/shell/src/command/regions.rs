@@ -244,7 +244,7 @@ fn region_rows(
     wanted: &RegionSelection,
 ) -> CommandResult<Vec<Vec<String>>> {
     let admin = shell.cluster.admin()?;
-    let regions = shell.wait(admin.regions(table))?;
+    let regions = shell.wait(admin.regions_and_replicas(table))?;
     let status = shell.wait(admin.cluster_status())?;
     let loads: Vec<_> = status.live_servers.iter().flat_map(|live| &live.server_load.region_loads).collect();
     let mut rows = Vec::new();

@@ -82,6 +82,12 @@ const TABLE_ATTRIBUTES: &[(&str, AttributeType)] = &[
     ("ERASURE_CODING_POLICY", AttributeType::Text),
 ];
 
+/// The names of all attributes.
+#[cfg(test)]
+pub(super) fn attributes() -> impl Iterator<Item = &'static str> {
+    FAMILY_ATTRIBUTES.iter().chain(TABLE_ATTRIBUTES).map(|(name, _)| *name)
+}
+
 impl AttributeType {
     /// A value as it is stored.
     fn write(&self, name: &str, value: &Value) -> CommandResult<String> {

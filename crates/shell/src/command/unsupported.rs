@@ -4,7 +4,7 @@
 use crate::error::RubyError;
 
 /// HBase's groups and their unsupported commands.
-const GROUPS: &[(&str, &[&str])] = &[
+pub(super) const GROUPS: &[(&str, &[&str])] = &[
     ("general", &["processlist"]),
     (
         "tools",
@@ -54,20 +54,6 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("configuration", &["update_rsgroup_config"]),
-    (
-        "quotas",
-        &[
-            "disable_exceed_throttle_quota",
-            "disable_rpc_throttle",
-            "enable_exceed_throttle_quota",
-            "enable_rpc_throttle",
-            "list_quota_snapshots",
-            "list_quota_table_sizes",
-            "list_quotas",
-            "list_snapshot_sizes",
-            "set_quota",
-        ],
-    ),
     ("security", &["grant", "list_security_capabilities", "revoke", "user_permission"]),
     ("procedures", &["list_locks", "list_procedures"]),
     (
@@ -96,7 +82,6 @@ const GROUPS: &[(&str, &[&str])] = &[
             "show_rsgroup_config",
         ],
     ),
-    ("storefiletracker", &["change_sft", "change_sft_all"]),
 ];
 
 /// The error for an unsupported command; `None` for any other name.

@@ -68,7 +68,7 @@ fn executors(pages: &StatusPages) -> String {
 
 fn configuration(pages: &StatusPages) -> String {
     let mut text = String::new();
-    for property in properties(&pages.sources.configuration) {
+    for property in properties(&pages.sources.configuration.get()) {
         let _ = writeln!(text, "{}={} ({})", property.key, property.value, property.source);
     }
     text

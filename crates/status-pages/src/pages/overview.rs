@@ -313,12 +313,31 @@ pub(super) fn cause_name(cause: Cause) -> String {
 
 /// Returns the colour of a cause: a class of the style sheet.
 pub(super) fn cause_class(cause: Cause) -> &'static str {
-    const CLASSES: [&str; 8] = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
+    // Eight colours, as a disc, as a square, and one more.
+    const CLASSES: [&str; 17] = [
+        "c1",
+        "c2",
+        "c3",
+        "c4",
+        "c5",
+        "c6",
+        "c7",
+        "c8",
+        "c1 square",
+        "c2 square",
+        "c3 square",
+        "c4 square",
+        "c5 square",
+        "c6 square",
+        "c7 square",
+        "c8 square",
+        "c0 square",
+    ];
     if cause == Cause::Unexplained {
         return "c0";
     }
-    let at = Cause::ALL.iter().position(|other| *other == cause).unwrap_or(0);
-    CLASSES.get(at % CLASSES.len()).copied().unwrap_or("c0")
+    let others = Cause::ALL.iter().filter(|other| **other != Cause::Unexplained);
+    others.zip(CLASSES).find(|(other, _)| **other == cause).map_or("c0", |(_, class)| class)
 }
 
 fn identity(pages: &StatusPages, now_ms: i64) -> Markup {
@@ -342,7 +361,8 @@ mod tests {
     fn every_cause_has_a_name_and_a_colour() {
         assert_eq!(cause_name(Cause::EarlierWrites), "earlier writes");
         assert_eq!(cause_class(Cause::Unexplained), "c0");
-        assert_ne!(cause_class(Cause::Thread), cause_class(Cause::RowLock));
+        let classes: std::collections::HashSet<_> = Cause::ALL.into_iter().map(cause_class).collect();
+        assert_eq!(classes.len(), Cause::ALL.len(), "{classes:?}");
     }
 
     #[test]

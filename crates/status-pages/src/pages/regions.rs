@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use evenkeel_common::Binary;
 use evenkeel_info_server::Request;
-use evenkeel_region::region::{Region, RegionLoad};
+use evenkeel_region::region::{Region, RegionCount, RegionLoad};
 use maud::{Markup, html};
 
 use super::{Description, StatusPages};
@@ -94,14 +94,14 @@ fn order(view: &TableView, rows: &mut Vec<Row>) -> usize {
     match view.sort.as_str() {
         "start" => view.sort_and_paginate(rows, |row| row.region.info().start_key().clone()),
         "encoded" => view.sort_and_paginate(rows, |row| row.region.info().encoded_name().to_owned()),
-        "reads" => view.sort_and_paginate(rows, |row| row.load.reads),
-        "writes" => view.sort_and_paginate(rows, |row| row.load.writes),
+        "reads" => view.sort_and_paginate(rows, |row| row.load.counts.get(RegionCount::Reads)),
+        "writes" => view.sort_and_paginate(rows, |row| row.load.counts.get(RegionCount::Writes)),
         "rate" => view.sort_and_paginate(rows, |row| row.rate),
         "size" => view.sort_and_paginate(rows, |row| row.load.store_file_bytes),
         "files" => view.sort_and_paginate(rows, |row| row.load.store_files),
         "memstore" => view.sort_and_paginate(rows, |row| row.load.memstore_bytes),
         "cached" => view.sort_and_paginate(rows, |row| row.cached),
-        "locality" => view.sort_and_paginate(rows, |_| 0),
+        "locality" => view.sort_and_paginate(rows, |row| row.load.blocks_weight.locality()),
         "busy" => view.sort_and_paginate(rows, |row| (row.region.is_flushing(), row.compactions)),
         _ => view.sort_and_paginate(rows, |row| (row.table.clone(), row.region.info().start_key().clone())),
     }
@@ -116,14 +116,14 @@ fn show(row: &Row) -> Markup {
                 @if info.start_key().is_empty() { small { "the first" } } @else { code { (Binary(info.start_key())) } }
             }
             td { code { (info.encoded_name()) } }
-            td.num { (format::count(load.reads, "requests").show("readRequestCount", "read requests since it opened")) }
-            td.num { (format::count(load.writes, "requests").show("writeRequestCount", "write requests since it opened")) }
+            td.num { (format::count(load.counts.get(RegionCount::Reads), "requests").show("readRequestCount", "read requests since it opened")) }
+            td.num { (format::count(load.counts.get(RegionCount::Writes), "requests").show("writeRequestCount", "write requests since it opened")) }
             td.num { (format::rate(row.rate, "/s").show("", "requests a second in the last five seconds")) }
             td.num { (format::bytes(load.store_file_bytes).show("storeFileSize", "bytes of the store files")) }
             td.num { (format::count(load.store_files as u64, "files").show("storeFileCount", "store files")) }
             td.num { (format::bytes(load.memstore_bytes).show("memStoreSize", "bytes of unflushed cells")) }
             td.num { (format::percent(row.cached).show("", "the share of its store files that is in the block cache")) }
-            td.num { (format::percent(1.0).show("percentFilesLocal", "a standalone server has all files on its machine")) }
+            td.num { (format::percent(f64::from(load.blocks_weight.locality())).show("percentFilesLocal", "the share of its bytes on this machine")) }
             td.num {
                 @if row.region.is_flushing() { span.tag { "flush" } " " }
                 @if row.compactions > 0 { span.tag { (row.compactions) " compactions" } }

@@ -5,7 +5,7 @@ use evenkeel_info_server::Request;
 use evenkeel_rpc::{CallClass, ConnectionReport};
 use maud::{Markup, html};
 
-use super::overview::{latency, throughput};
+use super::overview::{latency, micros_of, throughput};
 use super::{Description, StatusPages};
 use crate::format;
 use crate::layout::{Column, TableView, bar, card, refreshed_part, tile};
@@ -31,6 +31,7 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
             (card("Latency", "from arrival to reply", &refreshed_part("latency-part", &latency(&samples, now_ms))))
             (card("Throughput", "requests a second", &refreshed_part("throughput-part", &throughput(&samples, now_ms))))
         }
+        (card("Running calls", "a moment ago, the oldest first; those that end on their connection's thread are not listed", &refreshed_part("running-calls", &running_calls(pages))))
         (connections(pages, request))
         (card("Open scanners", "", &refreshed_part("scanners", &scanners(pages))))
     }
@@ -121,6 +122,33 @@ fn errors(pages: &StatusPages) -> Markup {
                     tr { td title=(class) { (name) } td.num { (format::count(count, "times").show("exceptions", "replies with this error, of all")) } }
                 }
             } } }
+        }
+    }
+}
+
+/// The number of calls that the page lists.
+const CALLS_LISTED: usize = 50;
+
+fn running_calls(pages: &StatusPages) -> Markup {
+    let calls = pages.sources.rpc.running_calls();
+    html! {
+        @if calls.is_empty() { p.empty { "None." } }
+        @else {
+            div.scroll { table {
+                thead { tr { th.num scope="col" { "Runs for" } th scope="col" { "Method" } th scope="col" { "Client" } th scope="col" { "User" } th.num scope="col" { "Request" } } }
+                tbody {
+                    @for call in calls.iter().take(CALLS_LISTED) {
+                        tr {
+                            td.num { (micros_of(call.ran_for).show("TotalCallTime_max", "time from its arrival until it was listed")) }
+                            td { (call.service) " " code { (call.method) } }
+                            td { code { (call.peer) } }
+                            td { (call.user) }
+                            td.num { (format::bytes(call.request_bytes as u64).show("RequestSize_max", "bytes of the request")) }
+                        }
+                    }
+                }
+            } }
+            @if calls.len() > CALLS_LISTED { p { small { "and " (calls.len() - CALLS_LISTED) " more" } } }
         }
     }
 }

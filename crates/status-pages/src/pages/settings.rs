@@ -31,9 +31,10 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     let view = TableView::of(request, PAGE.path, &COLUMNS);
     let ignored: BTreeMap<&str, &str> =
         sources.ignored.iter().map(|setting| (setting.key, setting.instead)).collect();
-    let unknown = sources.configuration.unknown_keys();
+    let configuration = sources.configuration.get();
+    let unknown = configuration.unknown_keys();
     let note = |property: &Property| ignored.get(property.key.as_str()).copied();
-    let mut rows = properties(&sources.configuration);
+    let mut rows = properties(&configuration);
     rows.retain(|property| view.matches(&[&property.key, &property.value, &property.source]));
     let is_built_in = |property: &Property| property.source == BUILT_IN;
     let all = match view.sort.as_str() {

@@ -2,6 +2,7 @@
 
 use evenkeel_common::Binary;
 use evenkeel_info_server::Request;
+use evenkeel_metrics::sink::slow_requests::server_line;
 use evenkeel_metrics::{Cause, SlowRequest, Waits};
 use maud::{Markup, html};
 
@@ -149,6 +150,10 @@ pub(super) fn tooltip(request: &SlowRequest) -> String {
     }
     if !request.detail.region.is_empty() {
         tip.push_str(&format!("\n{}", request.detail.region));
+    }
+    let beside = server_line(request);
+    if !beside.is_empty() {
+        tip.push_str(&format!("\nbeside: {beside}"));
     }
     tip
 }

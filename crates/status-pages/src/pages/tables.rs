@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use evenkeel_info_server::Request;
-use evenkeel_region::region::{Operation, Region};
+use evenkeel_region::region::{Operation, Region, RegionCount};
 use maud::{Markup, html};
 
 use super::{Description, StatusPages};
@@ -84,8 +84,8 @@ impl Row {
         Self {
             name,
             regions: regions.len() as u64,
-            reads: sum(|load| load.reads),
-            writes: sum(|load| load.writes),
+            reads: sum(|load| load.counts.get(RegionCount::Reads)),
+            writes: sum(|load| load.counts.get(RegionCount::Writes)),
             get: p99(Operation::Get),
             put: p99(Operation::Put),
             scan: p99(Operation::Scan),

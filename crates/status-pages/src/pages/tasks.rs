@@ -1,8 +1,15 @@
-//! Tasks: work in progress, as HBase's TaskMonitor reports it. The shell's `processlist` fetches
-//! `/rs-status?format=json`.
+//! Tasks: background work and calls in progress, as HBase's TaskMonitor reports them. The shell's
+//! `processlist` fetches `/rs-status?format=json`.
 
+use std::sync::Arc;
+use std::time::Instant;
+
+use evenkeel_common::clock;
 use evenkeel_info_server::Response;
+use evenkeel_metrics::activity::{self, Activity, ActivityKind};
 use evenkeel_metrics::sink::json::quote;
+use evenkeel_region::region::Region;
+use evenkeel_rpc::RunningCall;
 
 use super::StatusPages;
 
@@ -18,49 +25,90 @@ pub(super) struct Task {
     pub started_ms: i64,
 }
 
-/// Returns the running flushes and compactions.
+/// Returns the running background work, the oldest first.
 pub(super) fn of(pages: &StatusPages) -> Vec<Task> {
-    let (now_ms, mut tasks) = (pages.sources.now_ms(), Vec::new());
-    let Some(server) = pages.sources.server() else { return tasks };
-    let mut add = |description: String, status: String| {
-        tasks.push(Task { description, status, state: "RUNNING", started_ms: now_ms });
+    let (now, now_ms) = (clock::monotonic(), pages.sources.now_ms());
+    let regions = pages.sources.server().map(|server| server.regions().all()).unwrap_or_default();
+    let progress_of = |activity: &Activity| {
+        let progress = match activity.kind {
+            ActivityKind::Flush => |region: &Region| region.load().flush,
+            ActivityKind::Compaction => |region: &Region| region.load().compaction,
+            _ => return None,
+        };
+        let is_subject = |region: &&Arc<Region>| activity.is_of(&region.info().name_text());
+        regions.iter().find(is_subject).map(|region| progress(region))
     };
-    for region in server.regions().all() {
-        let (name, load) = (region.info().name_text(), region.load());
-        if region.is_flushing() {
-            add(format!("Flushing {name}"), format!("{} bytes are being written", region.snapshot_bytes()));
-        }
-        if load.compacting_cells > 0 {
-            let status = format!("{} of {} cells are done", load.compacted_cells, load.compacting_cells);
-            add(format!("Compacting {name}"), status);
-        }
-    }
-    tasks
+    let task = |activity: Activity| {
+        let status = match (progress_of(&activity), activity.parts) {
+            (Some(progress), _) => format!("{} of {} cells are done", progress.done, progress.cells),
+            (None, (_, 0)) => "Running".to_owned(),
+            (None, (done, all)) => format!("{done} of {all} are done"),
+        };
+        let description = match activity.kind {
+            ActivityKind::Flush => format!("Flushing {}", activity.subject),
+            ActivityKind::Compaction => format!("Compacting {}", activity.subject),
+            kind => format!("{}: {}", kind.name(), activity.subject),
+        };
+        let started_ms = now_ms - ms_between(activity.began_at, now);
+        Task { description, status, state: "RUNNING", started_ms }
+    };
+    activity::running().into_iter().map(task).collect()
 }
 
-/// Returns the tasks as `MonitoredTaskImpl.toJSON` writes them. A filter that selects calls
-/// (`handler`, `rpc`, `operation`) matches none: calls are not tasks here.
+fn ms_between(from: Instant, to: Instant) -> i64 {
+    i64::try_from(to.saturating_duration_since(from).as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Returns the tasks as `MonitoredTaskImpl.toJSON` writes them, and the running calls as
+/// `MonitoredRPCHandlerImpl.toJSON` does, by HBase's filters. A call of another table than
+/// hbase:meta is an operation in HBase; here every call of a client is.
 pub(super) fn respond(pages: &StatusPages, filter: &str) -> Response {
-    let mut text = "[".to_owned();
-    let tasks = if matches!(filter, "" | "all" | "general") { of(pages) } else { Vec::new() };
-    for (at, task) in tasks.iter().enumerate() {
-        text.push_str(if at > 0 { "," } else { "" });
-        write_task(task, &mut text);
-    }
-    text.push(']');
+    let (tasks, calls) = match filter {
+        "general" => (of(pages), Vec::new()),
+        "handler" | "rpc" | "operation" => (Vec::new(), pages.sources.rpc.running_calls()),
+        _ => (of(pages), pages.sources.rpc.running_calls()),
+    };
+    let (now, now_ms) = (clock::monotonic(), pages.sources.now_ms());
+    let tasks = tasks.iter().map(text_of_task);
+    let calls = calls.iter().map(|call| text_of_call(call, now_ms - ms_between(call.received_at, now)));
+    let text = format!("[{}]", tasks.chain(calls).collect::<Vec<_>>().join(","));
     Response::ok("application/json;charset=utf-8", text)
 }
 
-fn write_task(task: &Task, to: &mut String) {
+/// Returns a call, which arrived at `started_ms`. Its parameters are not kept.
+fn text_of_call(call: &RunningCall, started_ms: i64) -> String {
+    let task = Task {
+        description: format!("{} of {}", call.method, call.service),
+        status: format!("Servicing call from {}: {}", call.peer, call.method),
+        state: "RUNNING",
+        started_ms,
+    };
+    let mut text = text_of_task(&task);
+    text.pop();
+    let (address, port, bytes) = (call.peer.ip().to_string(), call.peer.port(), call.request_bytes);
+    text.push_str(&format!(
+        ",\"rpcCall\":{{\"queuetimems\":0,\"starttimems\":{started_ms},\"remoteport\":{port},\"packetlength\":{bytes},\"params\":[]"
+    ));
+    for (name, value) in [(",\"clientaddress\":", &*address), (",\"method\":", call.method)] {
+        text.push_str(name);
+        quote(value, &mut text);
+    }
+    text.push_str("}}");
+    text
+}
+
+fn text_of_task(task: &Task) -> String {
+    let mut to = String::new();
     for (name, value) in [("{\"description\":", &task.description), (",\"status\":", &task.status)] {
         to.push_str(name);
-        quote(value, to);
+        quote(value, &mut to);
     }
     let started_ms = task.started_ms;
     to.push_str(&format!(
         ",\"state\":\"{}\",\"starttimems\":{started_ms},\"statustimems\":{started_ms},\"statetimems\":{started_ms}}}",
         task.state
     ));
+    to
 }
 
 #[cfg(test)]
@@ -69,16 +117,36 @@ mod tests {
 
     #[test]
     fn a_task_is_json() {
-        let mut text = String::new();
         let task = Task {
             description: "Flushing t,\"<b>\u{0},1.e.".into(),
             status: "1 of 2".into(),
             state: "RUNNING",
             started_ms: 5,
         };
-        write_task(&task, &mut text);
+        let text = text_of_task(&task);
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((json["state"].as_str(), json["starttimems"].as_i64()), (Some("RUNNING"), Some(5)));
         assert_eq!(json["description"], "Flushing t,\"<b>\u{0},1.e.");
+    }
+
+    #[test]
+    fn a_running_call_has_hbase_s_members() {
+        let call = RunningCall {
+            peer: ([127, 0, 0, 1], 7).into(),
+            user: "me".into(),
+            service: "ClientService",
+            method: "Scan",
+            request_bytes: 99,
+            received_at: clock::monotonic(),
+            ran_for: std::time::Duration::ZERO,
+        };
+        let json: serde_json::Value = serde_json::from_str(&text_of_call(&call, 5)).expect("JSON");
+        assert_eq!((json["state"].as_str(), json["starttimems"].as_i64()), (Some("RUNNING"), Some(5)));
+        let call = &json["rpcCall"];
+        assert_eq!(
+            (call["method"].as_str(), call["clientaddress"].as_str()),
+            (Some("Scan"), Some("127.0.0.1"))
+        );
+        assert_eq!((call["remoteport"].as_i64(), call["packetlength"].as_i64()), (Some(7), Some(99)));
     }
 }

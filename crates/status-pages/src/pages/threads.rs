@@ -31,7 +31,7 @@ const COLUMNS: [Column; 6] = [
 ];
 
 /// The purposes of threads, by the prefixes of their names (`evenkeel_common::thread`).
-const PURPOSES: [(&str, &str); 41] = [
+const PURPOSES: [(&str, &str); 42] = [
     ("rpc-conn", "reads requests of connections, runs most of them, sends replies"),
     ("rpc-accept", "takes new connections"),
     ("general", "reads that wait for a disk"),
@@ -51,6 +51,7 @@ const PURPOSES: [(&str, &str); 41] = [
     ("memory-trim", "returns memory to the system"),
     ("write-throttle", "sends the delayed replies of writers"),
     ("chore", "leases, memory limits, periodic work"),
+    ("refresh-files", "finds new files of secondary replicas"),
     ("master-chore", "the master's periodic work"),
     ("assignment", "reopens regions after a failed change"),
     ("procedure", "creates, alters, splits and merges"),

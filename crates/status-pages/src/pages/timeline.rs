@@ -115,7 +115,7 @@ fn width(bar: &Bar, span: Span) -> f64 {
 
 const PAUSES: &str = "pauses";
 /// Lanes that are always present, in this order.
-const LANES: [&str; 3] = ["flushes", "compactions", PAUSES];
+const LANES: [&str; 4] = ["flushes", "compactions", "slow disk", PAUSES];
 
 /// Returns all work of the span.
 fn bars(pages: &StatusPages, span: Span) -> Vec<Bar> {

@@ -38,8 +38,13 @@ struct RegionSeqIds {
 }
 
 impl RegionSeqIds {
+    /// Every family with edits in memory, twice if it was written while it is flushed.
+    fn all(&self) -> impl Iterator<Item = &(Bytes, u64)> {
+        self.flushing.iter().chain(&self.unflushed)
+    }
+
     fn lowest(&self) -> Option<u64> {
-        self.unflushed.iter().chain(&self.flushing).map(|(_, seq_id)| *seq_id).min()
+        self.all().map(|(_, seq_id)| *seq_id).min()
     }
 
     fn note_unflushed(&mut self, family: &[u8], seq_id: u64) {
@@ -131,8 +136,7 @@ impl SequenceIdAccounting {
     /// The lowest sequence id of one family that is in no store file yet.
     pub(crate) fn lowest_of(&self, region: &[u8], family: &[u8]) -> Option<u64> {
         let region = self.regions.get(region)?;
-        let all = region.flushing.iter().chain(&region.unflushed);
-        all.filter(|(name, _)| name == family).map(|(_, seq_id)| *seq_id).min()
+        region.all().filter(|(name, _)| name == family).map(|(_, seq_id)| *seq_id).min()
     }
 
     /// The highest sequence ids in the current file, which is being rolled. The next file starts
@@ -152,29 +156,46 @@ impl SequenceIdAccounting {
         file.iter().all(|(region, highest)| self.lowest(region).is_none_or(|lowest| lowest > *highest))
     }
 
-    /// The stores with edits that no flush has begun to write.
-    pub(crate) fn unflushed(&self) -> Vec<(Bytes, Vec<Bytes>)> {
-        let of_region = |(name, region): (&Bytes, &RegionSeqIds)| {
-            let families: Vec<_> = region.unflushed.iter().map(|(family, _)| family.clone()).collect();
-            (!families.is_empty()).then(|| (name.clone(), families))
-        };
-        let mut stores: Vec<_> = self.regions.iter().filter_map(of_region).collect();
-        stores.sort();
-        stores
+    /// The stores with edits that are in no file yet. A running flush of them may fail.
+    pub(crate) fn in_memory(&self) -> Vec<(Bytes, Vec<Bytes>)> {
+        let regions =
+            self.regions.iter().map(|(name, region)| (name, families_up_to(region.all(), u64::MAX)));
+        stores(regions)
     }
 
-    /// The stores with unflushed edits in a file.
-    pub(crate) fn unflushed_up_to(&self, file: &HighestSeqIds) -> Vec<(Bytes, Vec<Bytes>)> {
-        let of_region = |(region, highest): (&Bytes, &u64)| {
-            let unflushed = &self.regions.get(region)?.unflushed;
-            let held = unflushed.iter().filter(|(_, seq_id)| seq_id <= highest);
-            let families: Vec<_> = held.map(|(family, _)| family.clone()).collect();
-            (!families.is_empty()).then(|| (region.clone(), families))
-        };
-        let mut stores: Vec<_> = file.iter().filter_map(of_region).collect();
-        stores.sort();
-        stores
+    /// The stores with edits of a log file that are in no file yet, as
+    /// [`SequenceIdAccounting::in_memory`].
+    pub(crate) fn in_memory_up_to(&self, file: &HighestSeqIds) -> Vec<(Bytes, Vec<Bytes>)> {
+        stores(file.iter().filter_map(|(name, highest)| {
+            Some((name, families_up_to(self.regions.get(name)?.all(), *highest)))
+        }))
     }
+
+    /// The stores with edits of a log file that no flush has begun to write.
+    pub(crate) fn unflushed_up_to(&self, file: &HighestSeqIds) -> Vec<(Bytes, Vec<Bytes>)> {
+        stores(file.iter().filter_map(|(name, highest)| {
+            Some((name, families_up_to(self.regions.get(name)?.unflushed.iter(), *highest)))
+        }))
+    }
+}
+
+/// Returns the families whose lowest sequence id is not above a limit, each once.
+fn families_up_to<'a>(all: impl Iterator<Item = &'a (Bytes, u64)>, highest: u64) -> Vec<Bytes> {
+    let mut families: Vec<Bytes> = Vec::new();
+    for (family, _) in all.filter(|(_, seq_id)| *seq_id <= highest) {
+        if !families.contains(family) {
+            families.push(family.clone());
+        }
+    }
+    families
+}
+
+/// Returns regions with families, in order.
+fn stores<'a>(regions: impl Iterator<Item = (&'a Bytes, Vec<Bytes>)>) -> Vec<(Bytes, Vec<Bytes>)> {
+    let with_families = regions.filter(|(_, families)| !families.is_empty());
+    let mut stores: Vec<_> = with_families.map(|(name, families)| (name.clone(), families)).collect();
+    stores.sort();
+    stores
 }
 
 /// Adds a family's value to a list; the lower of two values remains.
@@ -222,6 +243,22 @@ mod tests {
         let second = accounting.take_highest();
         append(&mut accounting, 8, &["b"]);
         assert!(accounting.all_flushed(&second));
+    }
+
+    /// A flush that runs while the log fails may fail, too.
+    #[test]
+    fn families_that_are_flushed_are_in_memory() {
+        let mut accounting = SequenceIdAccounting::default();
+        append(&mut accounting, 1, &["a", "b"]);
+        let file = accounting.take_highest();
+        accounting.start_flush(b"region", &names(&["a", "b"]));
+        append(&mut accounting, 2, &["b"]);
+        assert_eq!(accounting.unflushed_up_to(&file), []);
+        assert_eq!(accounting.in_memory_up_to(&file), [(REGION, names(&["a", "b"]))]);
+        assert_eq!(accounting.in_memory(), [(REGION, names(&["a", "b"]))]);
+        accounting.complete_flush(b"region", &names(&["a", "b"]), 1);
+        assert_eq!(accounting.in_memory_up_to(&file), []);
+        assert_eq!(accounting.in_memory(), [(REGION, names(&["b"]))]);
     }
 
     #[test]

@@ -244,7 +244,7 @@ impl Shared {
         let (first, last) = (queue.synced + 1, batch.first.saturating_sub(1));
         queue.failed_syncs.add(first, last, &HBaseError::from(clone_of(error)));
         let highest = queue.accounting.copy_highest();
-        let stores = queue.accounting.unflushed_up_to(&highest);
+        let stores = queue.accounting.in_memory_up_to(&highest);
         queue.closed.push(ClosedFile { path: failed.path.clone(), bytes: failed.file.position(), highest });
         drop(queue);
         self.counters.request_roll(RollReason::Error);
@@ -288,7 +288,7 @@ impl Shared {
         };
         queue.failed_syncs.add(closing.first, closing.last, &error.into());
         let file = queue.closed.iter().find(|file| file.path == closing.path);
-        let stores = file.map_or_else(Vec::new, |file| queue.accounting.unflushed_up_to(&file.highest));
+        let stores = file.map_or_else(Vec::new, |file| queue.accounting.in_memory_up_to(&file.highest));
         drop(queue);
         if closing.first <= closing.last && !stores.is_empty() && !self.is_remote {
             self.listener.request_flush(&stores);
@@ -319,7 +319,7 @@ impl Shared {
         if !std::mem::take(&mut queue.is_rejecting) {
             return tracing::info!(path = %path.display(), "the WAL continues in a new file");
         }
-        let stores = queue.accounting.unflushed();
+        let stores = queue.accounting.in_memory();
         drop(queue);
         tracing::warn!(path = %path.display(), "the WAL can be written again: writes are accepted");
         if !stores.is_empty() {

@@ -4,7 +4,7 @@
 //! files it is a leftover: the server died after a split, a merge or a table creation had prepared
 //! it. That is a note, and the next start removes the directory.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use evenkeel_hfile::{Half, StoreFileName};
 use evenkeel_master::descriptors;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use evenkeel_region::layout;
+use evenkeel_region::store_file_tracker::{self, TrackerKind, TrackerSettings};
 use evenkeel_wal::names::is_wal_name;
 use prost::Message;
 
@@ -240,7 +241,14 @@ impl Plan<'_> {
             if descriptor.is_some_and(|table| table.family(name.as_bytes()).is_none()) {
                 report.note(format_args!("{}: a family that the table does not have", family.path.display()));
             }
+            let listed = self.listed_names(&family, descriptor, report);
+            let mut unseen = listed.clone().unwrap_or_default();
             for file in list(self.fs, &family.path)?.into_iter().filter(|file| !file.is_dir) {
+                unseen.remove(file.name());
+                if listed.as_ref().is_some_and(|listed| !listed.contains(file.name())) {
+                    report.note(format_args!("{}: not in the list of store files", file.path.display()));
+                    continue;
+                }
                 match StoreFileName::parse(file.name()) {
                     Some(kind) => {
                         let parent = self.store_file(&file, &kind, name, info.as_ref(), report);
@@ -249,6 +257,10 @@ impl Plan<'_> {
                     }
                     None => report.note(format_args!("{}: not a store file's name", file.path.display())),
                 }
+            }
+            for name in unseen {
+                let path = family.path.join(name);
+                report.fault(format_args!("{}: missing, and in the list of store files", path.display()));
             }
         }
         for edits in list(self.fs, &dir.path.join(layout::RECOVERED_EDITS_DIR))? {
@@ -259,6 +271,25 @@ impl Plan<'_> {
         }
         self.wals(&dir.path.join(RECOVERED_WALS_DIR))?;
         Ok(found)
+    }
+
+    /// Returns the names in a family's list; `None` if all its files count, or if the list cannot
+    /// be read, which is a fault.
+    fn listed_names(
+        &self,
+        family: &FileStatus,
+        descriptor: Option<&TableDescriptor>,
+        report: &mut Report<'_>,
+    ) -> Option<BTreeSet<String>> {
+        let table = descriptor?;
+        let kind = TrackerKind::of(&TrackerSettings::of(table, table.family(family.name().as_bytes())?));
+        match kind.and_then(|kind| store_file_tracker::listed_names(self.fs, &family.path, kind)) {
+            Ok(listed) => listed,
+            Err(error) => {
+                report.fault(format_args!("{}: {}", family.path.display(), error.message()));
+                None
+            }
+        }
     }
 
     /// Lists a store file, or checks a reference or link; returns the region that a reference

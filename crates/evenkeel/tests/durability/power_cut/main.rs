@@ -21,9 +21,11 @@
 //! the killed one had not synced yet, writes to every table, and loses the power. Whatever it has
 //! acknowledged must be there after the start that follows.
 //!
+//! Each scenario runs with tables of the store file trackers DEFAULT and FILE.
+//!
 //! `EVENKEEL_SERVER_POWER_CUTS` is the number of cuts, or `all` for every step with two choices
-//! each; `EVENKEEL_SERVER_POWER_CUT_SCENARIO` names the one scenario to run, `EVENKEEL_TEST_SEED`
-//! repeats a run.
+//! each; `EVENKEEL_SERVER_POWER_CUT_SCENARIO` names the one scenario to run,
+//! `EVENKEEL_SERVER_POWER_CUT_TRACKER` the one tracker; `EVENKEEL_TEST_SEED` repeats a run.
 
 mod cluster_state;
 #[path = "../../common/mod.rs"]
@@ -47,7 +49,7 @@ use running_server::RunningServer;
 use scenarios::{SCENARIOS, Scenario};
 
 /// The default number of cuts.
-const CUTS: usize = 112;
+const CUTS: usize = 176;
 /// Choices for each step of a full run: no unsynced data survives, or some parts of it, or the
 /// process is killed before the power is cut.
 const CHOICES_OF_ALL: u64 = 3;
@@ -55,6 +57,22 @@ const CHOICES_OF_ALL: u64 = 3;
 const THREADS: usize = 3;
 /// The maximum number of failures printed in full.
 const TOLD_MAX: usize = 12;
+
+/// The store file trackers of the tables with which each scenario runs.
+const TRACKERS: [&str; 2] = ["DEFAULT", "FILE"];
+
+/// The root directory of a scenario's servers, and the tracker of its tables.
+#[derive(Clone, Copy)]
+struct RootAndTracker<'a> {
+    root: &'a Path,
+    tracker: &'static str,
+}
+
+impl RootAndTracker<'_> {
+    fn start(self, fs: &PowerCutFileSystem) -> Result<RunningServer, String> {
+        RunningServer::start(fs, self.root, self.tracker)
+    }
+}
 
 /// An executed scenario.
 struct RecordedScenario {
@@ -66,9 +84,9 @@ struct RecordedScenario {
 }
 
 impl RecordedScenario {
-    fn of(scenario: &Scenario, root: &Path) -> Result<Self, String> {
+    fn of(scenario: &Scenario, place: RootAndTracker<'_>) -> Result<Self, String> {
         let fs = PowerCutFileSystem::new();
-        let server = RunningServer::start(&fs, root)?;
+        let server = place.start(&fs)?;
         for step in scenario.prepared {
             server.take(step).map_err(|e| format!("{step:?}: {e}"))?;
         }
@@ -82,7 +100,7 @@ impl RecordedScenario {
         drop(server);
         let enabled = |(steps, state): &(usize, ClusterState)| match state.disabled_tables().next() {
             None => Ok(None),
-            Some(_) => RunningServer::start(&recording.disk_after_kill(*steps), root)?.enable_all().map(Some),
+            Some(_) => place.start(&recording.disk_after_kill(*steps))?.enable_all().map(Some),
         };
         let enabled = states.iter().map(enabled).collect::<Result<_, String>>()?;
         Ok(Self { recording, states, enabled })
@@ -133,10 +151,10 @@ struct Cut {
 }
 
 /// Starts on the disk after a cut; returns the number of the scenario's step that was found.
-fn check(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String> {
+fn check(run: &RecordedScenario, cut: Cut, place: RootAndTracker<'_>) -> Result<usize, String> {
     let fs = run.recording.disk_after(cut.at, cut.choice);
     fs.start_recording();
-    let server = RunningServer::start(&fs, root)?;
+    let server = place.start(&fs)?;
     let start = fs.take_recording().ok_or("nothing was recorded")?;
     let expected = run.expected(cut.at);
     let found = compare(&server, &expected)?;
@@ -147,7 +165,7 @@ fn check(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String>
         let at = usize::try_from(random).unwrap_or_default() % (start.len() + 1);
         let after =
             |e: String| format!("{e}\nthe start was cut as well, after its step\n{}", start.steps_around(at));
-        let server = RunningServer::start(&start.disk_after(at, random >> 8), root).map_err(after)?;
+        let server = place.start(&start.disk_after(at, random >> 8)).map_err(after)?;
         compare(&server, &expected).map_err(after)?;
     }
     Ok(found)
@@ -155,10 +173,10 @@ fn check(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String>
 
 /// Starts on the disk of a killed process, and again after the power was cut under that server;
 /// returns the number of the scenario's step that was found.
-fn check_kill(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String> {
+fn check_kill(run: &RecordedScenario, cut: Cut, place: RootAndTracker<'_>) -> Result<usize, String> {
     let fs = run.recording.disk_after_kill(cut.at);
     fs.start_recording();
-    let server = RunningServer::start(&fs, root)?;
+    let server = place.start(&fs)?;
     let expected = run.expected(cut.at);
     let found = compare(&server, &expected)?;
     run.compare_disabled(&server, &expected)?;
@@ -166,7 +184,7 @@ fn check_kill(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, St
     let used = server.settled(|_| true)?;
     let recording = fs.take_recording().ok_or("nothing was recorded")?;
     drop(server);
-    let server = RunningServer::start(&recording.disk_after(recording.len(), cut.choice), root)?;
+    let server = place.start(&recording.disk_after(recording.len(), cut.choice))?;
     compare(&server, &[(found, &used)]).map_err(|e| format!("{e}\nafter the power was cut"))
 }
 
@@ -212,26 +230,27 @@ struct Outcome {
     cuts: usize,
 }
 
-fn go_through(scenario: &Scenario, count: Option<usize>, seed: u64) -> Outcome {
+fn go_through(scenario: &Scenario, tracker: &'static str, count: Option<usize>, seed: u64) -> Outcome {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let root = folder.path().join("hbase");
     std::fs::create_dir(&root).expect("made");
+    let place = RootAndTracker { root: &root, tracker };
     let mut random = StdRng::seed_from_u64(seed);
     let mut outcome = Outcome::default();
-    let run = match RecordedScenario::of(scenario, &root) {
+    let run = match RecordedScenario::of(scenario, place) {
         Ok(run) => run,
         Err(what) => {
-            outcome.failures.push(format!("{}: it does not even run: {what}", scenario.name));
+            outcome.failures.push(format!("{}, {tracker}: it does not even run: {what}", scenario.name));
             return outcome;
         }
     };
     for cut in cuts(&run, count, &mut random) {
         outcome.cuts += 1;
-        let checked = if cut.is_kill { check_kill(&run, cut, &root) } else { check(&run, cut, &root) };
+        let checked = if cut.is_kill { check_kill(&run, cut, place) } else { check(&run, cut, place) };
         match checked {
             Ok(found) => *outcome.found.entry(found).or_default() += 1,
             Err(what) => outcome.failures.push(format!(
-                "{}, {cut:?} of {}, {} steps answered:\n{what}\n{}",
+                "{}, {tracker}, {cut:?} of {}, {} steps answered:\n{what}\n{}",
                 scenario.name,
                 run.recording.len(),
                 run.expected(cut.at)[0].0,
@@ -253,19 +272,22 @@ fn a_power_cut_at_any_step_leaves_a_cluster_from_before_or_after() {
         Ok(number) => Some(number.parse::<usize>().expect("a number, or all")),
         Err(_) => Some(CUTS),
     };
-    let each = count.map(|count| count.div_ceil(scenarios.len()));
+    let only = std::env::var("EVENKEEL_SERVER_POWER_CUT_TRACKER").ok();
+    let trackers = TRACKERS.iter().filter(|tracker| only.as_deref().is_none_or(|only| only == **tracker));
+    let runs: Vec<_> = trackers.flat_map(|tracker| scenarios.iter().map(move |s| (*s, *tracker))).collect();
+    let each = count.map(|count| count.div_ceil(runs.len()));
     let (next, failures, began) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
-                while let Some((at, scenario)) = {
+                while let Some((at, (scenario, tracker))) = {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    scenarios.get(at).map(|scenario| (at, scenario))
+                    runs.get(at).map(|run| (at, *run))
                 } {
-                    let outcome = go_through(scenario, each, seed.wrapping_add(at as u64));
+                    let outcome = go_through(scenario, tracker, each, seed.wrapping_add(at as u64));
                     let (name, found) = (scenario.name, &outcome.found);
                     println!(
-                        "{name:12} {:4} cuts, {} failed; by the step found: {found:?}",
+                        "{name:12} {tracker:7} {:4} cuts, {} failed; by the step found: {found:?}",
                         outcome.cuts,
                         outcome.failures.len()
                     );

@@ -60,23 +60,30 @@ const SETTINGS: [(&str, &str); 5] = [
     ("hbase.regionserver.handler.count", "4"),
 ];
 
-fn start(fs: &PowerCutFileSystem, root: &Path, ports: [u16; 5]) -> evenkeel_common::Result<Standalone> {
+fn start(
+    fs: &PowerCutFileSystem,
+    root: &Path,
+    tracker: &str,
+    ports: [u16; 5],
+) -> evenkeel_common::Result<Standalone> {
     let mut conf = Configuration::with_system_properties(Default::default());
     conf.set("hbase.rootdir", format!("file://{}", root.display()));
     conf.set("hbase.tmp.dir", root.with_extension("tmp").display().to_string());
     PORT_KEYS.iter().zip(ports).for_each(|(key, port)| conf.set(*key, port.to_string()));
     SETTINGS.iter().for_each(|(key, value)| conf.set(*key, *value));
+    conf.set("hbase.store.file-tracker.impl", tracker);
     Standalone::start_on(Arc::new(fs.clone()), conf, Arc::new(|_| ()))
 }
 
 impl RunningServer {
-    /// Starts on a disk; `root` is a directory of this machine, too, for its lock.
-    pub fn start(fs: &PowerCutFileSystem, root: &Path) -> Result<Self, String> {
+    /// Starts on a disk; `root` is a directory of this machine, too, for its lock. `tracker` is the
+    /// store file tracker of new tables.
+    pub fn start(fs: &PowerCutFileSystem, root: &Path, tracker: &str) -> Result<Self, String> {
         let mut attempt = 0;
         let (ports, running) = loop {
             attempt += 1;
             let ports = free_ports();
-            match start(fs, root, ports) {
+            match start(fs, root, tracker, ports) {
                 Ok(running) => break (ports, running),
                 Err(e) if e.message().contains("cannot listen") && attempt < PORT_ATTEMPTS => {}
                 Err(error) => return Err(format!("the server does not start: {error}")),
@@ -213,6 +220,12 @@ impl RunningServer {
             Step::RollLogs => {
                 let servers = admin.live_servers().await?;
                 admin.roll_wal(&servers[0]).await.map(drop)
+            }
+            Step::ChangeTracker(table, tracker) => {
+                admin.modify_table_store_file_tracker(&name(table), tracker).await
+            }
+            Step::ChangeFamilyTracker(table, family, tracker) => {
+                admin.modify_family_store_file_tracker(&name(table), family.as_bytes(), tracker).await
             }
             Step::BulkLoad(..) | Step::Janitor | Step::Compact(_) => Ok(()),
         }

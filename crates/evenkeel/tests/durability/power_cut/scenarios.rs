@@ -44,6 +44,10 @@ pub enum Step {
     /// A file of one row for `f`, in the first region.
     BulkLoad(&'static str, &'static str),
     RollLogs,
+    /// The store file tracker of the table.
+    ChangeTracker(&'static str, &'static str),
+    /// The store file tracker of a family.
+    ChangeFamilyTracker(&'static str, &'static str, &'static str),
 }
 
 /// Steps, and the unrecorded steps before them.
@@ -221,6 +225,19 @@ pub const SCENARIOS: &[Scenario] = &[
             Disable("n:t"),
             Delete("n:t"),
             DeleteNamespace("n"),
+        ],
+    },
+    Scenario {
+        name: "trackers",
+        prepared: &[Create("t", &["m"]), Put("t", "a", FG), Flush("t"), Put("t", "z", FG)],
+        steps: &[
+            ChangeTracker("t", "FILE"),
+            Put("t", "b", FG),
+            Flush("t"),
+            ChangeTracker("t", "DEFAULT"),
+            Put("t", "y", FG),
+            ChangeFamilyTracker("t", "g", "FILE"),
+            Flush("t"),
         ],
     },
     Scenario {

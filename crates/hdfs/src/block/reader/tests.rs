@@ -1,6 +1,9 @@
 //! Reads from scripted DataNodes.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::fake::{Behavior, FakeCluster};
 use crate::{ChecksumResult, HdfsClient, Settings};
@@ -44,6 +47,24 @@ fn ranges_are_read_at_any_offset_and_length() {
 }
 
 #[test]
+fn the_blocks_of_a_range_are_those_that_overlap_it() {
+    let cluster = FakeCluster::healthy(2);
+    cluster.store(&bytes(6000));
+    cluster.store(&bytes(4000));
+    let file = cluster.client().open("/f").expect("opened");
+    let lens = |range| -> Vec<u64> {
+        file.blocks(range).iter().map(|block| block.b.num_bytes.expect("a length")).collect()
+    };
+    assert_eq!(lens(0..10_000), [6000, 4000]);
+    assert_eq!(
+        (lens(0..5000), lens(5999..6001), lens(6000..7000)),
+        (vec![6000], vec![6000, 4000], vec![4000])
+    );
+    assert_eq!((lens(3..3), lens(10_000..20_000)), (vec![], vec![]));
+    assert_eq!(file.blocks(0..1)[0].locs.len(), 2);
+}
+
+#[test]
 fn connections_are_reused() {
     let cluster = FakeCluster::healthy(1);
     cluster.store(&bytes(3000));
@@ -76,7 +97,7 @@ fn bytes_without_a_correct_replica_are_an_error() {
     let file = cluster.client().open("/f").expect("opened");
     let mut buf = [0; 512];
     let error = file.read_at(0, &mut buf).expect_err("corrupt");
-    assert!(error.to_string().contains("does not match its checksums"), "{error}");
+    assert!(error.to_string().contains("do not match their checksums"), "{error}");
     // The fake sends checksums all the same, so that the second read fails as well.
     assert!(cluster.datanodes[0].reads().iter().all(|read| read.send_checksums == Some(true)));
     let _ = file.read_verified_at(0, &mut buf);
@@ -115,6 +136,38 @@ fn a_slow_replica_is_hedged() {
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert!(buf == bytes(1000)[..]);
     assert_eq!(cluster.datanodes[1].reads().len(), 3);
+    let found = client.read_statistics();
+    assert_eq!((found.hedged_reads, found.hedged_read_wins, found.hedged_reads_refused), (3, 3, 0));
+}
+
+#[test]
+fn hedged_reads_are_bounded() {
+    let gate = Arc::new(Mutex::new(()));
+    let slow = Behavior { read_gate: Arc::clone(&gate), ..Behavior::default() };
+    let cluster = FakeCluster::start(vec![slow, Behavior::default()]);
+    cluster.store(&bytes(1000));
+    let hedged =
+        Settings { hedged_reads_max: 1, hedged_threshold: Duration::from_millis(30), ..cluster.settings() };
+    let client = HdfsClient::new(hedged).expect("threads");
+    let file = client.open("/f").expect("opened");
+    assert!(file.shared.pool.acquire_hedge(), "another read takes the only permit");
+    let closed = gate.lock();
+    std::thread::scope(|scope| {
+        scope.spawn(|| file.read_at(0, &mut [0; 1000]).expect("from the slow one"));
+        // The gate opens once the read was refused a permit.
+        while client.read_statistics().hedged_reads_refused == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(closed);
+    });
+    assert_eq!([0, 1].map(|node: usize| cluster.datanodes[node].reads().len()), [1, 0]);
+    file.shared.pool.release_hedge();
+    let closed = gate.lock();
+    file.read_at(0, &mut [0; 1000]).expect("from the other");
+    drop(closed);
+    let found = client.read_statistics();
+    assert_eq!((found.hedged_reads, found.hedged_read_wins, found.hedged_reads_refused), (1, 1, 1));
+    assert_eq!((found.bytes, found.local_bytes), (2000, 2000));
 }
 
 #[test]
@@ -134,4 +187,16 @@ fn threads_read_one_file_concurrently() {
             });
         }
     });
+}
+
+#[test]
+fn only_the_last_block_of_a_file_may_be_growing() {
+    let cluster = FakeCluster::healthy(1);
+    [10, 20].into_iter().for_each(|len| cluster.store(&bytes(len)));
+    let blocks = cluster.file.lock().blocks.clone();
+    let finished = |is_growing| {
+        let located = super::BlockLocations { blocks: blocks.clone(), len: 30, is_growing };
+        blocks.iter().map(|block| located.is_finished(block)).collect::<Vec<_>>()
+    };
+    assert_eq!((finished(false), finished(true)), (vec![true, true], vec![true, false]));
 }

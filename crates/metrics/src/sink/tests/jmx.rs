@@ -3,15 +3,16 @@
 use proptest::prelude::*;
 
 use super::records;
-use crate::record::Record;
+use crate::record::{Aggregate, Record, Value};
+use crate::sink::PIECE_BYTES;
 use crate::sink::jmx::JmxQuery;
 
 fn qry(pattern: &str) -> String {
-    JmxQuery { qry: Some(pattern), ..JmxQuery::default() }.answer(&records(), "h")
+    JmxQuery { qry: Some(pattern), ..JmxQuery::default() }.answer(records(), "h").collect()
 }
 
 fn get(get: &str) -> String {
-    JmxQuery { get: Some(get), ..JmxQuery::default() }.answer(&records(), "h")
+    JmxQuery { get: Some(get), ..JmxQuery::default() }.answer(records(), "h").collect()
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn errors_are_reported_in_the_document() {
         assert_eq!(qry(malformed), "{}");
     }
     let excluded = JmxQuery { excl: Some("zz"), ..JmxQuery::default() };
-    assert_eq!(excluded.answer(&records(), "h"), "{}");
+    assert_eq!(excluded.answer(records(), "h").collect::<String>(), "{}");
     assert_eq!(qry("no:such=bean"), "{\n  \"beans\": []\n}");
     let format = "{\n  \"result\": \"ERROR\",\n  \"message\": \"query format is not as expected.\"\n}";
     assert_eq!((get("a:b=c").as_str(), get("a::b::c").as_str()), (format, format));
@@ -98,12 +99,13 @@ fn get_selects_attributes() {
 
 #[test]
 fn descriptions_are_shown_on_request() {
-    let text = JmxQuery { description: true, ..JmxQuery::default() }.answer(&records(), "h");
+    let text: String = JmxQuery { description: true, ..JmxQuery::default() }.answer(records(), "h").collect();
     let expected =
         "\"regionCount\": {\n        \"description\": \"Number of regions\",\n        \"value\": 3\n      }";
     assert!(text.contains(expected), "{text}");
     assert!(text.contains("\"percentFilesLocal\": 99.5"), "{text}");
-    let excluded = JmxQuery { excl: Some("Hadoop:*"), ..JmxQuery::default() }.answer(&records(), "h");
+    let excluded: String =
+        JmxQuery { excl: Some("Hadoop:*"), ..JmxQuery::default() }.answer(records(), "h").collect();
     assert_eq!(excluded.matches("modelerType").count(), 1);
 }
 
@@ -113,9 +115,40 @@ fn records_of_one_bean_are_shown_together() {
     again.gauge("regionCount", "", 99).gauge("more", "", 1);
     let mut all = records();
     all.push(again);
-    let text = JmxQuery::default().answer(&all, "h");
+    let text: String = JmxQuery::default().answer(all, "h").collect();
     assert_eq!(text.matches("sub=Server\",\n      \"modelerType").count(), 1);
     assert!(text.contains("\"regionCount\": 3") && !text.contains("99,") && text.contains("\"more\": 1"));
+}
+
+/// The document of many regions comes in pieces, and is the same as one of few pieces.
+#[test]
+fn aggregates_are_written_in_pieces() {
+    const METRICS: [(&str, &str); 2] = [("first", "The first"), ("second", "")];
+    const PARTS: usize = 5_000;
+    let mut regions = Aggregate::new(&METRICS);
+    for part in 0..PARTS {
+        let values = [Value::gauge(part as u64), Value::Counter(7)];
+        regions.add(format!("region_{part}_"), &values);
+    }
+    let mut all = records();
+    let record = Record::new("Regions", "regionserver", "name=RegionServer,sub=Regions");
+    all.push(Record { aggregate: Some(regions), ..record });
+    all.push(Record::new("Last", "regionserver", "name=RegionServer,sub=Last"));
+
+    let pieces: Vec<String> = JmxQuery::default().answer(all.clone(), "h").collect();
+    assert!(pieces.len() > 3 && pieces.iter().all(|piece| piece.len() < 2 * PIECE_BYTES));
+    let document: serde_json::Value = serde_json::from_str(&pieces.concat()).expect("JSON");
+    let beans = document["beans"].as_array().expect("beans");
+    let of_regions = &beans[beans.len() - 2];
+    for part in 0..PARTS {
+        assert_eq!(of_regions[format!("region_{part}_first")], part);
+        assert_eq!(of_regions[format!("region_{part}_second")], 7);
+    }
+    assert_eq!(beans[beans.len() - 1]["name"], "Hadoop:service=HBase,name=RegionServer,sub=Last");
+
+    let one = JmxQuery { get: Some("Hadoop:*,sub=Regions::region_4999_first"), ..JmxQuery::default() };
+    let one: String = one.answer(all, "h").collect();
+    assert!(one.contains("\"region_4999_first\": 4999") && !one.contains("region_4998"), "{one}");
 }
 
 proptest! {
@@ -128,7 +161,7 @@ proptest! {
         description: bool,
     ) {
         let query = JmxQuery { qry: qry.as_deref(), excl: excl.as_deref(), get: get.as_deref(), description };
-        let text = query.answer(&records(), "h\u{0}\"");
+        let text: String = query.answer(records(), "h\u{0}\"").collect();
         let document: Result<serde_json::Value, _> = serde_json::from_str(&text);
         prop_assert!(document.is_ok_and(|document| document.is_object()), "{text}");
     }

@@ -8,7 +8,9 @@ use crate::record::{Aggregate, Metric, NamedValue, Record, Value};
 use crate::sink::prometheus::{PrometheusQuery, prometheus_name};
 
 fn text(records: &[Record]) -> String {
-    PrometheusQuery { description: true, ..PrometheusQuery::default() }.answer(records, "h")
+    PrometheusQuery { description: true, ..PrometheusQuery::default() }
+        .answer(records.to_vec(), "h")
+        .collect()
 }
 
 /// The examples of the specification, and further ones from HBase's pattern.
@@ -59,7 +61,7 @@ fn a_sample_has_type_help_labels_and_value() {
 #[test]
 fn qry_selects_by_a_part_of_the_name() {
     let query = PrometheusQuery { qry: Some("queue"), description: false };
-    let text = query.answer(&records(), "h");
+    let text: String = query.answer(records(), "h").collect();
     let expected = "# TYPE region_server_queue_size gauge\n\
                     region_server_queue_size{context=\"regionserver\",hostname=\"h\"} 0\n";
     assert_eq!(text, expected);
@@ -134,6 +136,26 @@ fn metrics_of_regions_are_in_order() {
     assert_eq!(values, ["1", "2", "3", "4"]);
 }
 
+#[test]
+fn the_text_of_many_parts_comes_in_pieces() {
+    let mut record = Record::new("Regions", "regionserver", "name=RegionServer,sub=Regions");
+    let mut aggregate = Aggregate::new(&[("storeCount", "Number of Stores")]);
+    for region in 0..2000 {
+        aggregate.add(format!("Namespace_default_table_t_region_{region}_metric_"), &[Value::Gauge(region)]);
+    }
+    record.aggregate = Some(aggregate);
+    let mut pieces = PrometheusQuery::default().answer(vec![record.clone()], "h");
+    let held = pieces.held_bytes();
+    assert!(held > 2000 * 40, "{held}");
+    let texts: Vec<String> = pieces.by_ref().collect();
+    assert!(texts.len() > 2 && texts.iter().all(|text| text.len() < 70_000 && text.ends_with('\n')));
+    assert_eq!(pieces.held_bytes(), 0);
+    assert_eq!(
+        texts.concat(),
+        PrometheusQuery::default().answer(vec![flat(&record)], "h").collect::<String>()
+    );
+}
+
 proptest! {
     #[test]
     fn an_aggregate_is_shown_like_metrics_of_a_record(
@@ -146,7 +168,8 @@ proptest! {
         let with_aggregate: Vec<Record> = records.into_iter().chain([other_record]).collect();
         let without: Vec<Record> = with_aggregate.iter().map(flat).collect();
         let query = PrometheusQuery { qry: qry.as_deref(), description: true };
-        prop_assert_eq!(query.answer(&with_aggregate, "h"), query.answer(&without, "h"));
+        let text = |records| query.answer(records, "h").collect::<String>();
+        prop_assert_eq!(text(with_aggregate), text(without));
     }
 
     #[test]

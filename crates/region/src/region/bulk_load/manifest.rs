@@ -134,6 +134,11 @@ impl Manifest {
         Ok(fs.delete(&self.path).map(drop)?)
     }
 
+    /// Returns the new names of a family's files.
+    pub fn names_of(&self, family: &[u8]) -> impl Iterator<Item = &str> {
+        self.moves.iter().filter(move |one| one.family == family).map(|one| &*one.name)
+    }
+
     fn target(&self, one: &FileMove) -> PathBuf {
         self.region_dir.join(&*String::from_utf8_lossy(&one.family)).join(&one.name)
     }

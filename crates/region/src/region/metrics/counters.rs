@@ -68,4 +68,20 @@ impl RegionCounters {
     pub fn get(&self, what: RegionCount) -> u64 {
         self.0.sum(what as usize)
     }
+
+    /// Returns the current sums of all counts.
+    pub fn all(&self) -> RegionCounts {
+        RegionCounts(self.0.sums())
+    }
+}
+
+/// The counts of a region, read together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionCounts([u64; COUNTS]);
+
+impl RegionCounts {
+    /// Returns a count.
+    pub fn get(&self, what: RegionCount) -> u64 {
+        self.0.get(what as usize).copied().unwrap_or(0)
+    }
 }

@@ -302,7 +302,7 @@ impl RegionScanner {
     /// # Errors
     /// As [`RegionScanner::next`].
     pub fn next_row(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<()> {
-        context.start_row();
+        context.start_row(&mut self.filter);
         self.next(out, context).map(drop)
     }
 
@@ -316,7 +316,8 @@ impl RegionScanner {
         let heap_before = context.heap_size;
         loop {
             (context.cells, context.heap_size) = (0, heap_before);
-            if context.time_reached_at_row() {
+            let reads_memstore = || self.stores.current().is_some_and(StoreScanner::reads_memstore);
+            if context.time_reached_at_row(&mut self.filter, reads_memstore) {
                 return Ok(self.cut_by_time());
             }
             if self.position == RowPosition::RowStart && !self.enter_row(out)? {

@@ -84,8 +84,9 @@ pub(in crate::region) struct PendingWrite {
     /// The nonce of an operation that must be applied once only.
     nonce: Option<RunningNonce>,
     responder: WriteResponder,
-    /// The waits of the write on the thread that made it.
-    waits: Option<Waits>,
+    /// The waits of the write on the thread that made it, unless they count for its request
+    /// already ([`waits::take_part`]).
+    waits: Option<Box<Waits>>,
     /// When it was logged.
     logged_at: Instant,
 }
@@ -97,7 +98,7 @@ impl PendingWrite {
         result: CheckAndMutateResult,
         responder: WriteResponder,
     ) -> Self {
-        let (waits, logged_at) = (waits::take(), clock::monotonic());
+        let (waits, logged_at) = (waits::take_part().map(Box::new), clock::monotonic());
         Self { region: Arc::clone(region), applied, result, nonce: None, responder, waits, logged_at }
     }
 
@@ -117,8 +118,6 @@ impl PendingWrite {
 
     /// Records the write's waits for the thread that answers it.
     fn note_waits(&self) {
-        // Waits that another write left on this thread do not belong to this one.
-        waits::take();
         if let Some(waits) = &self.waits {
             waits::note_all(waits);
         }
@@ -130,6 +129,10 @@ impl PendingWrite {
     }
 
     fn failed(self, error: HBaseError) {
+        waits::aside(|| self.answer_failed(error));
+    }
+
+    fn answer_failed(self, error: HBaseError) {
         self.note_waits();
         let Self { region, applied, nonce, responder, .. } = self;
         region.hide_failed_cells(&applied.cells);
@@ -155,6 +158,13 @@ impl OnSynced for PendingWrite {
 
 impl OnVisible for PendingWrite {
     fn visible(self: Box<Self>) {
+        // The thread may be making another write.
+        waits::aside(|| self.answer());
+    }
+}
+
+impl PendingWrite {
+    fn answer(self: Box<Self>) {
         self.note_waits();
         let Self { applied, result, nonce, responder, .. } = *self;
         applied.suspended.publish_entries();

@@ -12,7 +12,7 @@ use evenkeel_common::cell::{
     tags_with_ttl, whole_tags,
 };
 use evenkeel_common::length;
-use evenkeel_common::{CellBuffer, CellRef, CellType, HBaseError, KeyValue, Result};
+use evenkeel_common::{CellBuffer, CellRef, CellType, ErrorKind, HBaseError, KeyValue, Result};
 
 use crate::operations::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
 use crate::region::Region;
@@ -30,6 +30,9 @@ impl Region {
         cells: &mut Vec<KeyValue>,
         results: &mut CellBuffer,
     ) -> Result<()> {
+        if mutation.kind == MutationKind::Put && self.timestamp_slop_ms != i64::MAX {
+            self.check_timestamps(mutation, now_ms)?;
+        }
         match mutation.kind {
             MutationKind::Put if mutation.ttl_ms.is_none() => {
                 cells.extend(mutation.cells.iter().map(|cell| with_latest(cell, put_timestamp)));
@@ -41,6 +44,18 @@ impl Region {
             }
         }
         Ok(())
+    }
+
+    fn check_timestamps(&self, put: &Mutation, now_ms: i64) -> Result<()> {
+        let (slop, max) = (self.timestamp_slop_ms, now_ms.saturating_add(self.timestamp_slop_ms));
+        let is_late = |cell: &CellRef<'_>| cell.timestamp() != LATEST_TIMESTAMP && cell.timestamp() > max;
+        match put.cells.iter().map(KeyValue::as_cell).find(is_late) {
+            None => Ok(()),
+            Some(cell) => Err(HBaseError::new(
+                ErrorKind::FailedSanityCheck,
+                format!("Timestamp for KV out of range {cell:?} (too.new={slop})"),
+            )),
+        }
     }
 
     /// Prepares a Put with a time to live. The tag makes cells longer, so their length is checked
@@ -215,4 +230,47 @@ fn long_value(cell: &CellRef<'_>) -> Result<i64> {
     cell.value().try_into().map(i64::from_be_bytes).map_err(|_| {
         HBaseError::do_not_retry(format!("Field is not a long, it's {} bytes wide", cell.value().len()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::region::testing::region_of;
+    use crate::region::{NoEvents, RegionConfig, TIMESTAMP_SLOP};
+
+    #[test]
+    fn puts_of_the_far_future_are_refused_where_a_slop_is_set() {
+        // (the server's, the table's) limit, and whether 5 s ahead is allowed.
+        let cases = [
+            (i64::MAX, None, true),
+            (1000, None, false),
+            (1000, Some("60000"), true),
+            (i64::MAX, Some("1000"), false),
+            (1000, Some("a minute"), false),
+        ];
+        for (of_server, of_table, is_allowed) in cases {
+            let attributes: Vec<_> = of_table.map(|value| (TIMESTAMP_SLOP, value)).into_iter().collect();
+            let config = RegionConfig { timestamp_slop_ms: of_server, ..RegionConfig::default() };
+            let region = region_of(Arc::new(NoEvents), config, &attributes);
+            let now_ms = region.env.stores.clock.now_ms();
+            let write = |kind, timestamp, code: CellType| {
+                let cell = KeyValue::new(b"r", b"f", b"q", timestamp, code, b"v");
+                region.mutate_wait(Mutation::new(kind, b"r".to_vec(), vec![cell]))
+            };
+            for timestamp in [LATEST_TIMESTAMP, 0, now_ms + 1000] {
+                assert!(write(MutationKind::Put, timestamp, CellType::Put).is_ok(), "{timestamp}");
+            }
+            let put = write(MutationKind::Put, now_ms + 5000, CellType::Put);
+            assert_eq!(put.is_ok(), is_allowed, "{of_server} {of_table:?}");
+            if let Err(error) = put {
+                let expected = format!("r/f:q/{}/Put/vlen=1/seqid=0 (too.new=1000)", now_ms + 5000);
+                assert!(error.message().ends_with(&expected), "{error}");
+                assert_eq!(error.kind(), ErrorKind::FailedSanityCheck);
+            }
+            // As in HBase, deletes are not checked.
+            assert!(write(MutationKind::Delete, now_ms + 5000, CellType::DeleteColumn).is_ok());
+        }
+    }
 }

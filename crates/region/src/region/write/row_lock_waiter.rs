@@ -36,9 +36,10 @@ impl RowLockWaiter<'_> {
     }
 }
 
-/// Runs the rest of a write on threads where it may wait for long. Its waits so far count there.
+/// Runs the rest of a write on threads where it may wait for long. The waits of a single write so
+/// far count there; those of a part of a request have been counted.
 pub(super) fn run_on(threads: &dyn LongWaitExecutor, rest: impl FnOnce() + Send + 'static) {
-    let waited = waits::take();
+    let waited = waits::take_part();
     threads.run(Box::new(move || {
         if let Some(waited) = &waited {
             waits::note_all(waited);

@@ -11,7 +11,7 @@ use super::{CompactionRequest, CompactionResult};
 use crate::scanner::matcher::CompactionMode;
 use crate::store::background_priority::BACKGROUND_BYTES_MIN;
 use crate::store::file_writer::{NewFileOptions, WriteJob, WriteSchedule, WrittenFiles};
-use crate::store::{BackgroundPriority, Store, StoreFile, StoreFileScanner, StoreLeaf, sorted};
+use crate::store::{BackgroundPriority, Store, StoreFile, StoreFileScanner, StoreLeaf, listed, sorted};
 
 /// Combined properties of the files of a request.
 struct InputSummary {
@@ -61,7 +61,10 @@ impl Store {
             earliest_put_timestamp: summary.earliest_put_timestamp,
         };
         let scanner = || self.compaction_scanner(request.files.iter().rev().map(leaf).collect(), mode);
-        let context = self.hfile_context(summary.includes_mvcc, summary.includes_tags)?;
+        let context = HFileContext {
+            compression: self.compaction_compression(request.is_major)?,
+            ..self.hfile_context(summary.includes_mvcc, summary.includes_tags)?
+        };
         let meta = StoreFileMeta {
             max_seq_id: Some(summary.max_seq_id),
             major_compaction: request.is_major,
@@ -72,11 +75,9 @@ impl Store {
         let (split, forget_seq_ids_to) = (request.split.clone(), summary.forget_seq_ids_to);
         let job = WriteJob { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to };
         let priority = priority.filter(|_| request.bytes() >= BACKGROUND_BYTES_MIN);
-        self.progress.begin(request.cells().0);
+        let _running = self.compaction_progress.begin(request.cells().0);
         let schedule = WriteSchedule::Compaction(&self.env.compaction_throughput, priority);
-        let written = self.write_files(&scanner, job, schedule);
-        self.progress.end();
-        let WrittenFiles { paths, cells } = written?;
+        let WrittenFiles { paths, cells } = self.write_files(&scanner, job, schedule)?;
         Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
     }
 
@@ -149,8 +150,12 @@ impl Store {
     /// # Errors
     /// As [`Store::commit_compaction`].
     pub fn install_compaction(&self, result: &CompactionResult) -> Result<Vec<Arc<StoreFile>>> {
-        let installed = result.outputs.iter().map(|path| self.install(path)).collect::<Result<_>>();
-        installed.inspect_err(|_| self.abort_compaction(result))
+        let installed = result.outputs.iter().map(|path| self.install(path)).collect::<Result<Vec<_>>>();
+        let committed = installed.and_then(|files| {
+            self.tracker.commit(&result.inputs, &listed(&files))?;
+            Ok(files)
+        });
+        committed.inspect_err(|_| self.abort_compaction(result))
     }
 
     /// The second part: replaces the state. [`Store::archive_replaced`] does the rest.
@@ -170,7 +175,10 @@ impl Store {
     /// start then serves either all outputs or the inputs, and has every row. The next compaction
     /// deletes them first, because they would bring back the cells that it drops.
     pub fn abort_compaction(&self, result: &CompactionResult) {
-        self.discard_outputs(result.outputs.clone());
+        let state = self.state.load();
+        let inputs = state.files.iter().filter(|file| result.inputs.iter().any(|name| name == file.name()));
+        let inputs: Vec<_> = inputs.map(|file| file.listed()).collect();
+        self.discard_outputs(result.outputs.clone(), &inputs);
     }
 
     /// Removes files that a compaction had replaced before an earlier server died, by the names in
@@ -189,6 +197,8 @@ impl Store {
             return Ok(0);
         }
         let count = replaced.len();
+        let gone: Vec<_> = replaced.iter().map(|file| file.name().to_owned()).collect();
+        self.tracker.commit(&gone, &[])?;
         self.replace_state(|state| state.files = kept);
         self.replaced.lock().extend(replaced);
         self.archive_replaced().map(|_| count)

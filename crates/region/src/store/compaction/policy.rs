@@ -28,6 +28,9 @@ pub(in crate::store) struct SelectionContext {
     pub major: bool,
     /// True if a periodic major compaction is due.
     pub major_is_due: bool,
+    /// True if too few blocks of the files are local, so that a periodic major compaction has an
+    /// effect.
+    pub is_remote: bool,
     /// True if the number of files blocks flushes.
     pub is_blocking: bool,
     /// The number of files before the candidates that are busy in another compaction.

@@ -3,10 +3,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, Charge, HBaseError, length};
+use evenkeel_common::{CellBuffer, Charge, HBaseError, clock, length};
+use evenkeel_metrics::waits::{self, Waits};
 use evenkeel_protocol::pb;
 use evenkeel_region::operations::CheckAndMutateResult;
 use evenkeel_rpc::{CallClass, CellBlockWriter, Executor};
@@ -28,8 +29,13 @@ pub(super) enum ActionOutcome {
     Rows {
         count: usize,
         cells: CellBuffer,
+        /// True if a secondary replica was read.
+        is_stale: bool,
     },
-    Exists(bool),
+    Exists {
+        exists: bool,
+        is_stale: bool,
+    },
     Service(pb::NameBytesPair),
     Failed(HBaseError),
     /// Not tried, because the reply is full. All these actions share one error.
@@ -44,7 +50,7 @@ impl ActionOutcome {
             ActionOutcome::Cells(cells) => cells.encoded_len() as u64,
             ActionOutcome::Service(value) => value.encoded_len() as u64,
             ActionOutcome::Failed(error) => result::exception_bytes(error),
-            ActionOutcome::Rows { .. } | ActionOutcome::Exists(_) | ActionOutcome::TooLarge => 0,
+            ActionOutcome::Rows { .. } | ActionOutcome::Exists { .. } | ActionOutcome::TooLarge => 0,
         }
     }
 }
@@ -68,6 +74,19 @@ struct Slots {
     charge: Option<Charge>,
     /// The [`grown_bytes`](evenkeel_region::operations::MutationResult::grown_bytes) of all writes.
     grown_bytes: u64,
+    /// The time of the threads that started the actions, by cause, and until when.
+    started: Option<(Waits, Instant)>,
+}
+
+/// Notes the waits of a request for the thread that answers it: those of the threads that started
+/// its actions, and those of the last action since then.
+fn note_waits(started: Option<(Waits, Instant)>) {
+    let Some((mut waits, started_at)) = started else { return };
+    if let Some(mut of_last) = waits::take() {
+        of_last.limit(clock::since(started_at));
+        waits.add(&of_last);
+    }
+    waits::note_all(&waits);
 }
 
 /// Collects outcomes until all are there.
@@ -105,7 +124,8 @@ impl OutcomeCollector {
             actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
         let regions =
             actions.iter().map(|a| RegionOutcome::Each(a.actions.iter().map(|_| None).collect())).collect();
-        let slots = Mutex::new(Slots { regions, open: 1, reply: Some(reply), charge: None, grown_bytes: 0 });
+        let (charge, grown_bytes, started) = (None, 0, None);
+        let slots = Mutex::new(Slots { regions, open: 1, reply: Some(reply), charge, grown_bytes, started });
         let (reply_bytes, too_large) = (AtomicU64::new(0), OnceLock::new());
         let background = Arc::clone(&server.background);
         Arc::new(Self {
@@ -129,6 +149,14 @@ impl OutcomeCollector {
                 reply.hold_for(hold, &self.background);
             }
         }
+    }
+
+    /// Records what a thread that has started actions did, by cause, and until when.
+    pub fn count_started(&self, (waits, until): (Waits, Instant)) {
+        let mut slots = self.slots.lock();
+        let (all, last) = slots.started.get_or_insert((Waits::NONE, until));
+        all.add(&waits);
+        *last = until.max(*last);
     }
 
     /// Counts bytes by which a write has grown. They extend the hold of the response.
@@ -206,15 +234,19 @@ impl OutcomeCollector {
             return;
         }
         let (regions, reply) = (std::mem::take(&mut slots.regions), slots.reply.take());
-        let (charge, grown_bytes) = (slots.charge.take(), slots.grown_bytes);
+        let (charge, grown_bytes, started) = (slots.charge.take(), slots.grown_bytes, slots.started.take());
         drop(slots);
         let Some(mut reply) = reply else { return };
+        note_waits(started);
         reply.extend_hold(grown_bytes, &self.background);
         let own = Arc::clone(self);
-        let respond = move || reply.send(Ok(own.reply(regions, charge)));
         match &self.responds {
-            None => respond(),
-            Some(executor) => executor.submit_continuation(CallClass::Scan, self.caller.peer, respond),
+            None => reply.send(Ok(own.reply(regions, charge))),
+            Some(executor) => {
+                reply.leave_thread();
+                let respond = move || reply.send(Ok(own.reply(regions, charge)));
+                executor.submit_continuation(CallClass::Scan, self.caller.peer, respond);
+            }
         }
     }
 
@@ -302,14 +334,19 @@ pub(super) fn add_entry(
 ) {
     let mut entry = pb::ResultOrException { index: Some(index), ..Default::default() };
     match (outcome, block) {
-        (Some(ActionOutcome::Rows { count, cells }), Some(block)) => {
+        (Some(ActionOutcome::Rows { count, cells, is_stale }), Some(block)) => {
             block.push_buffer_owned(cells);
-            return entries.push_counted(index, count);
+            return entries.push_counted(index, count, is_stale);
         }
-        (Some(ActionOutcome::Rows { cells, .. } | ActionOutcome::Cells(cells)), block) => {
-            entry.result = Some(place_cells(cells, block));
+        (Some(ActionOutcome::Rows { cells, is_stale, .. }), None) => {
+            entry.result = Some(place_cells(cells, None, is_stale));
         }
-        (Some(ActionOutcome::Exists(exists)), _) => entry.result = Some(result::existence(exists, false)),
+        (Some(ActionOutcome::Cells(cells)), block) => {
+            entry.result = Some(place_cells(cells, block, false));
+        }
+        (Some(ActionOutcome::Exists { exists, is_stale }), _) => {
+            entry.result = Some(result::existence(exists, is_stale));
+        }
         (Some(ActionOutcome::Service(value)), _) => {
             entry.service_result = Some(pb::CoprocessorServiceResult { value: Some(value) });
         }

@@ -13,9 +13,10 @@ use prost::Message;
 
 use super::outcomes::{ActionOutcome, add_entry};
 use super::reply_limits::ReplyLimits;
-use super::{GETS_BYTES_RESERVED_MAX, check_size, no_such_kind, rows_of_kind};
+use super::{GETS_BYTES_RESERVED_MAX, check_quota, check_size, no_such_kind, rows_of_kind};
 use crate::convert::multi::{ActionKind, MultiRequest, MultiResponse, RegionAction, ResultEncoder};
 use crate::convert::result;
+use crate::quotas::OperationQuota;
 use crate::requests::caller::{Caller, Reply};
 use crate::requests::get::GetReader;
 use crate::{RegionServer, RequestKind};
@@ -44,13 +45,16 @@ pub fn read(
         caller,
         context: ReplyLimits::context(server, slice),
         actions_left,
+        quota: OperationQuota::NONE,
+        ended_quotas: Vec::new(),
     };
     let results = checked.map_err(TryError::from).and_then(|()| {
         let actions = request.region_actions.iter();
         actions.map(|action| rows.read_region(server, action, &request.kinds, wait)).collect::<TryResult<_>>()
     });
-    if !results.as_ref().is_err_and(TryError::is_unfinished) {
-        server.counters.count(RequestKind::Multi);
+    match results.as_ref().is_err_and(TryError::is_unfinished) {
+        true => rows.give_back_quotas(),
+        false => server.counters.count(RequestKind::Multi),
     }
     let message = MultiResponse {
         region_action_result: results?,
@@ -75,9 +79,27 @@ struct Rows<'a> {
     context: ScannerContext,
     /// Actions not yet processed, including those of regions that were not found.
     actions_left: usize,
+    /// What the actions on the present region have taken from the quotas.
+    quota: OperationQuota,
+    /// What those on the regions before it have taken, kept until the request is finished.
+    ended_quotas: Vec<OperationQuota>,
 }
 
 impl Rows<'_> {
+    fn begin_quota(&mut self, quota: OperationQuota) {
+        self.limits.limit_by_quota(quota.reply_bytes_max());
+        let before = std::mem::replace(&mut self.quota, quota);
+        if before.is_limited() {
+            self.ended_quotas.push(before);
+        }
+    }
+
+    /// Gives back what all actions have taken, because the request will be read again.
+    fn give_back_quotas(&mut self) {
+        let last = std::mem::take(&mut self.quota);
+        self.ended_quotas.drain(..).chain([last]).for_each(OperationQuota::give_back);
+    }
+
     /// Reads the rows of a region action. Returns the encoded pb::RegionActionResult.
     fn read_region(
         &mut self,
@@ -86,8 +108,12 @@ impl Rows<'_> {
         kinds: &[pb::Get],
         wait: Wait,
     ) -> TryResult<Bytes> {
-        let region = match server.region(&region_action.region) {
-            Ok(region) => region,
+        let found = server.region(&region_action.region).and_then(|region| {
+            let quota = check_quota(server, self.caller, &region, (region_action, false))?;
+            Ok((region, quota))
+        });
+        let (region, quota) = match found {
+            Ok(found) => found,
             Err(error) => {
                 self.actions_left -= region_action.actions.len();
                 self.limits.reply_bytes += result::exception_bytes(&error);
@@ -96,6 +122,8 @@ impl Rows<'_> {
                 return Ok(failed.encode_to_vec().into());
             }
         };
+        self.begin_quota(quota);
+        let blocks_before = self.context.block_size;
         let (began_at, mut gets) = (clock::monotonic(), 0);
         let mut reader = GetReader::new(server, &region, wait);
         let mut entries = ResultEncoder::with_capacity(region_action.actions.len());
@@ -116,7 +144,10 @@ impl Rows<'_> {
             let outcome = match outcome {
                 Ok(outcome) => outcome,
                 // Nobody waits for the other rows, either.
-                Err(abandoned) if self.context.slice.is_abandoned() => return Err(abandoned),
+                Err(abandoned) if self.context.slice.is_abandoned() => {
+                    self.quota.add_block_bytes(self.context.block_size - blocks_before);
+                    return Err(abandoned);
+                }
                 Err(TryError::Failed(error)) => ActionOutcome::Failed(error),
                 Err(unfinished) => {
                     reader.discard();
@@ -126,12 +157,15 @@ impl Rows<'_> {
             self.actions_left -= 1;
             self.limits.reply_bytes += outcome.reply_bytes();
             match outcome {
-                ActionOutcome::Rows { count, .. } if self.block.is_some() => {
-                    entries.push_counted(index, count)
+                ActionOutcome::Rows { count, is_stale, .. } if self.block.is_some() => {
+                    entries.push_counted(index, count, is_stale)
                 }
                 outcome => add_entry(&mut entries, index, Some(outcome), None),
             }
         }
+        self.quota.add_block_bytes(self.context.block_size - blocks_before);
+        // The check of the next region must not find the estimate of this one.
+        self.quota.settle();
         let time = clock::since(began_at);
         region.operation_times().record_batch(Operation::Get, time, gets);
         server.user_times().record_batch(self.caller.user, Operation::Get, time, gets);
@@ -147,20 +181,26 @@ impl Rows<'_> {
         upcoming: impl Iterator<Item = &'r [u8]> + Clone,
     ) -> TryResult<ActionOutcome> {
         let is_first = self.cells.is_empty() && self.actions_left > 1;
+        let bytes_before = self.cells.encoded_len();
         let to = (&mut self.cells, &mut self.context, &mut self.limits);
+        let is_stale = reader.is_stale();
         let count = match append_row(reader, get, row, upcoming, to)? {
-            RowRead::Exists(exists) => return Ok(ActionOutcome::Exists(exists)),
+            RowRead::Exists(exists) => return Ok(ActionOutcome::Exists { exists, is_stale }),
             RowRead::Cells(count) => count,
         };
+        self.quota.add_result(count, self.cells.encoded_len() - bytes_before);
         match self.block {
             // The cells travel in the cell block, with those of all other rows.
             Some(_) => {
                 if is_first {
                     self.cells.reserve_times(self.actions_left - 1, GETS_BYTES_RESERVED_MAX);
                 }
-                Ok(ActionOutcome::Rows { count, cells: CellBuffer::new() })
+                Ok(ActionOutcome::Rows { count, cells: CellBuffer::new(), is_stale })
             }
-            None => Ok(ActionOutcome::Rows { count, cells: std::mem::take(&mut self.cells) }),
+            None => {
+                let cells = std::mem::take(&mut self.cells);
+                Ok(ActionOutcome::Rows { count, cells, is_stale })
+            }
         }
     }
 }

@@ -23,6 +23,9 @@ pub(super) struct ReplyLimits {
     pub reply_bytes: u64,
     /// True if a row exceeded the budget for replies.
     budget_exhausted: bool,
+    /// The maximum bytes of the reply, and of blocks read, that the quotas of the present region
+    /// allow.
+    quota_bytes_max: u64,
 }
 
 impl ReplyLimits {
@@ -36,6 +39,7 @@ impl ReplyLimits {
             result_bytes: 0,
             reply_bytes: 0,
             budget_exhausted: false,
+            quota_bytes_max: u64::MAX,
         }
     }
 
@@ -46,6 +50,11 @@ impl ReplyLimits {
         let unsent = Charge::none(Arc::clone(&server.unsent));
         context.set_charge(ReplyCharge::new(unsent, UNCHARGED_BYTES_MAX));
         context
+    }
+
+    /// Sets the limit of the quotas of the region whose actions come next; `None` for none.
+    pub fn limit_by_quota(&mut self, bytes_max: Option<u64>) {
+        self.quota_bytes_max = bytes_max.unwrap_or(u64::MAX);
     }
 
     /// Counts the cells of a row that was read and charges them.
@@ -80,7 +89,9 @@ impl ReplyLimits {
         let is_full = self.budget_exhausted
             || self.result_bytes > self.result_bytes_max
             || self.reply_bytes > self.result_bytes_max
-            || (caller.has_version(1, 2) && context.block_size + self.reply_bytes > self.block_bytes_max);
+            || (caller.has_version(1, 2)
+                && (context.block_size + self.reply_bytes > self.block_bytes_max.min(self.quota_bytes_max)
+                    || self.result_bytes > self.quota_bytes_max));
         is_full.then(|| self.too_large_error(context.block_size))
     }
 

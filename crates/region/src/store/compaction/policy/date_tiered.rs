@@ -162,7 +162,8 @@ pub(in crate::store) fn select(
     let forced = context.major && context.busy == 0;
     let candidates = if forced { all } else { skip_large(&bases, config, all, context.off_peak) };
     let is_all = context.busy == 0 && candidates.len() == files.len();
-    let is_due = || context.major_is_due && is_all && has_effect(files, settings, now_ms, oldest_unexpired);
+    let has_effect = || context.is_remote || has_effect(files, settings, now_ms, oldest_unexpired);
+    let is_due = || context.major_is_due && is_all && has_effect();
     let is_trying = forced || (candidates.len() < config.compaction_files_max && is_due());
     let after_split = candidates.iter().any(|at| bases[*at].is_reference);
     let mut plan = if is_trying || after_split {
@@ -371,6 +372,9 @@ mod tests {
         assert!(plan(&two, i64::MIN).is_some_and(|plan| plan.is_major), "no major compaction wrote them");
         two.iter_mut().for_each(|file| file.is_major = true);
         assert_eq!(plan(&two, i64::MIN), None);
+        let is_remote = SelectionContext { is_remote: true, ..due };
+        let remote = select(&two, &config(&[]), is_remote, 17, i64::MIN);
+        assert!(remote.is_some_and(|plan| plan.is_major), "its blocks become local");
         assert!(plan(&two, 8).is_some_and(|plan| plan.is_major), "something has expired");
         two[1].times = Some((10, 14));
         assert!(plan(&two, i64::MIN).is_some_and(|plan| plan.is_major), "a file of two windows");

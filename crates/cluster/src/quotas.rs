@@ -1,0 +1,183 @@
+//! Quotas under a stock master, which owns hbase:quota and the switch of all throttles.
+//!
+//! One task reads the table as a client, wherever its regions are: at start, soon after the master
+//! has reported a change (`ReloadQuotasCallable`, which does not wait for it), every
+//! `hbase.quota.refresh.period`, and soon after a read that failed. Limits of all servers together
+//! are divided by their number; those of tables by the regions that are open here. Regions and
+//! servers come and go, so the task computes the shares again every minute.
+//!
+//! The switch is a znode, which is read at start; the master reports its changes
+//! (`SwitchRpcThrottleRemoteCallable`).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use evenkeel_client::{ClientConfig, ClusterOption, Connection, Error, Scan};
+use evenkeel_common::{Configuration, HBaseError, Result, TableName};
+use evenkeel_common::{clock, quota};
+use evenkeel_protocol::pb;
+use evenkeel_regionserver::RegionServer;
+use evenkeel_regionserver::quotas::limits::{ParsedQuotas, QuotaCell, QuotaCells};
+use evenkeel_regionserver::quotas::settings;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::session::Session;
+
+/// Tries of a read after the first. The next refresh reads again.
+const RETRIES: u32 = 5;
+/// The time of a read with its retries.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// Cells of a row that are read at a time.
+const BATCH_CELLS: u32 = 1000;
+/// The pause after a read that failed; it doubles with each further one, up to [`SHARES_PERIOD`].
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How often the shares of this server in the limits of all servers are computed.
+const SHARES_PERIOD: Duration = Duration::from_secs(60);
+
+/// hbase:quota, read by a client of the cluster.
+struct ClusterQuotaTable {
+    config: ClientConfig,
+    session: Arc<Session>,
+}
+
+/// Starts the task that reads the quotas, if they are enabled.
+///
+/// # Errors
+/// `IOException` about a setting of the period or of clients.
+pub(crate) fn start(
+    runtime: &Handle,
+    server: &Arc<RegionServer>,
+    conf: &Configuration,
+    session: &Arc<Session>,
+) -> Result<()> {
+    let Some(quotas) = server.quotas() else { return Ok(()) };
+    let bad = |error: evenkeel_common::config::ConfigError| HBaseError::io(error.to_string());
+    let period = settings::refresh_period(conf).map_err(bad)?;
+    let config = ClientConfig::from_configuration(conf).map_err(io)?;
+    let config = ClientConfig { retries: RETRIES, operation_timeout: READ_TIMEOUT, ..config };
+    let table = ClusterQuotaTable { config, session: Arc::clone(session) };
+    quotas.set_on(session.is_rpc_throttle_on());
+    let changed = Arc::new(Notify::new());
+    let reported = Arc::clone(&changed);
+    quotas.on_change(Box::new(move || reported.notify_one()));
+    drop(runtime.spawn(refresh(Arc::downgrade(server), table, changed, period)));
+    Ok(())
+}
+
+/// Reads the quotas and computes the shares until the server is gone.
+async fn refresh(
+    server: Weak<RegionServer>,
+    table: ClusterQuotaTable,
+    changed: Arc<Notify>,
+    period: Duration,
+) {
+    let (mut known, mut open_regions) = (None, HashMap::new());
+    let (mut due, mut pause) = (clock::monotonic(), RETRY_PAUSE);
+    loop {
+        let Some(of_server) = server.upgrade() else { return };
+        if clock::monotonic() >= due {
+            let next = match table.read_cells().await {
+                Ok(cells) => {
+                    known = Some(ParsedQuotas::of(cells));
+                    pause = RETRY_PAUSE;
+                    period
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the quotas could not be read from hbase:quota");
+                    let next = pause.min(period);
+                    pause = (2 * pause).min(SHARES_PERIOD);
+                    next
+                }
+            };
+            due = clock::monotonic() + next;
+        }
+        if let Some(parsed) = &known {
+            table.apply(&of_server, parsed, &mut open_regions).await;
+        }
+        drop(of_server);
+        let wait = due.saturating_duration_since(clock::monotonic()).min(SHARES_PERIOD);
+        if timeout(wait, changed.notified()).await.is_ok() {
+            due = clock::monotonic();
+        }
+    }
+}
+
+/// Makes the task read the quotas, whose change the master reports.
+///
+/// # Errors
+/// None.
+pub(crate) fn report_change(server: &RegionServer) -> Result<()> {
+    server.quotas().into_iter().for_each(|quotas| quotas.report_change());
+    Ok(())
+}
+
+/// Switches all throttles, as the master reports.
+///
+/// # Errors
+/// None.
+pub(crate) fn switch(server: &RegionServer, change: &pb::SwitchRpcThrottleRemoteStateData) -> Result<()> {
+    if let Some(quotas) = server.quotas() {
+        quotas.set_on(change.rpc_throttle_enabled);
+    }
+    Ok(())
+}
+
+fn io(error: Error) -> HBaseError {
+    HBaseError::io(error.to_string())
+}
+
+impl ClusterQuotaTable {
+    /// Applies quotas, and reads the numbers of open regions for it if they matter. If the master
+    /// does not answer, the numbers stay as they were.
+    async fn apply(
+        &self,
+        server: &RegionServer,
+        parsed: &ParsedQuotas,
+        open_regions: &mut HashMap<TableName, u64>,
+    ) {
+        let Some(quotas) = server.quotas() else { return };
+        let read = quotas.begin_read();
+        if parsed.shares_tables() {
+            match self.read_open_regions().await {
+                Ok(read) => *open_regions = read,
+                Err(error) => tracing::warn!(%error, "the shares in the quotas of tables are not known"),
+            }
+        }
+        let servers = self.session.view().region_servers.len();
+        quotas.install(server, read, parsed, (servers, open_regions));
+    }
+
+    /// Connects for one read: there are few.
+    async fn connect(&self) -> Result<Connection> {
+        Connection::connect(self.config.clone()).await.map_err(io)
+    }
+
+    async fn read_cells(&self) -> Result<Vec<QuotaCell>> {
+        let table = self.connect().await?.table(quota::table_name()?);
+        // A row may have any number of columns.
+        let mut rows = table.scan(Scan::new().family(quota::FAMILY).batch(BATCH_CELLS));
+        let mut cells = QuotaCells::default();
+        loop {
+            let row = match rows.next().await {
+                Ok(Some(row)) => row,
+                Ok(None) => break,
+                // The master has no quotas.
+                Err(Error::TableNotFound(_)) => break,
+                Err(error) => return Err(io(error)),
+            };
+            if !row.cells().iter().all(|cell| cells.push(cell.as_cell())) {
+                break;
+            }
+        }
+        Ok(cells.finish())
+    }
+
+    async fn read_open_regions(&self) -> Result<HashMap<TableName, u64>> {
+        let admin = self.connect().await?.admin();
+        let metrics = admin.cluster_metrics(&[ClusterOption::TableToRegionsCount]).await.map_err(io)?;
+        Ok(metrics.tables.into_iter().map(|(table, counts)| (table, u64::from(counts.open))).collect())
+    }
+}

@@ -1,0 +1,203 @@
+//! Secondary replicas of regions (`REGION_REPLICATION` above 1).
+//!
+//! A secondary replica reads the files of its region and has no state of its own, so no change of a
+//! table depends on it: a change is made with the default replicas alone. Afterwards
+//! [`Master::update_replicas`] compares the secondary replicas that are served with those that the
+//! table has now, closes and opens what differs, and writes the columns of hbase:meta. If a step
+//! fails, the change stays made, and the assignment thread tries again ([`crate::assignment`]). It
+//! also opens the secondary replicas after a start.
+//!
+//! All replicas of a region are on this server, the only one, where HBase spreads them over servers
+//! if it can.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use evenkeel_common::thread::catch;
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
+use evenkeel_region::region::Region;
+
+use crate::meta::{MetaChange, MetaRegion, TableState};
+use crate::{Master, is_built_in};
+
+/// The greatest number of replicas of a region (`CreateTableProcedure.MAX_REGION_REPLICATION`).
+pub(crate) const REPLICAS_MAX: u32 = 0x10000;
+
+/// Returns the ids of the secondary replicas of a table's regions.
+fn secondary_ids(table: &TableDescriptor) -> std::ops::Range<i32> {
+    1..i32::try_from(table.region_replication().min(REPLICAS_MAX)).unwrap_or(1)
+}
+
+impl Master {
+    /// Serves the secondary replicas that a table has, and no others. If that fails, the assignment
+    /// thread tries again, and later changes of the table are made nonetheless. The caller holds
+    /// the table's lock.
+    pub(super) fn update_replicas(&self, table: &TableName) {
+        if !self.try_update_replicas(table) {
+            self.wake_assignment();
+        }
+    }
+
+    /// As [`Master::update_replicas`]; returns false if it fails.
+    fn try_update_replicas(&self, table: &TableName) -> bool {
+        let assigned = catch(format_args!("the replicas of {table}"), || self.assign_replicas(table));
+        let is_known = self.assignment.has_failed_replicas(table);
+        self.assignment.note_replicas(table, &assigned);
+        if let (Err(error), false) = (&assigned, is_known) {
+            tracing::warn!(%table, %error, "not all secondary replicas are served; will be retried until they are");
+        }
+        assigned.is_ok()
+    }
+
+    /// Serves the secondary replicas that a table has, and no others. The caller holds the table's
+    /// lock.
+    ///
+    /// # Errors
+    /// `IOException` from hbase:meta or the file system: of the first replica that cannot be
+    /// opened. The others are served.
+    fn assign_replicas(&self, name: &TableName) -> Result<()> {
+        let served = self.served_replicas(name);
+        let Ok(table) = self.table(name) else {
+            served.iter().for_each(|region| self.stop_serving_replica(region));
+            return Ok(());
+        };
+        let is_enabled = table.state == TableState::Enabled && !is_built_in(name);
+        if !is_enabled {
+            // Even if hbase:meta cannot be read.
+            served.iter().for_each(|region| self.stop_serving_replica(region));
+        }
+        let rows = self.parts.meta.regions(Some(name))?;
+        let ids = secondary_ids(&table.descriptor);
+        let live = rows.iter().filter(|row| !row.info.is_split_parent());
+        let wanted: Vec<RegionInfo> = match is_enabled {
+            true => live.flat_map(|row| ids.clone().map(|id| row.info.replica(id))).collect(),
+            false => Vec::new(),
+        };
+        let names: HashSet<&str> = wanted.iter().map(RegionInfo::encoded_name).collect();
+        let is_current = |region: &Arc<Region>| {
+            names.contains(region.info().encoded_name()) && *region.table() == table.descriptor
+        };
+        if is_enabled {
+            let outdated = served.iter().filter(|region| !is_current(region));
+            outdated.for_each(|region| self.stop_serving_replica(region));
+        }
+        self.parts.meta.commit(closed_changes(&rows, ids.end, is_enabled))?;
+        let mut failed = Ok(());
+        for info in &wanted {
+            // Each is tried, whatever became of those before it.
+            failed = failed.and(self.open_replica(info, &table.descriptor));
+        }
+        failed
+    }
+
+    /// Opens and serves a secondary replica that is not served, unless an operator has unassigned
+    /// it.
+    fn open_replica(&self, info: &RegionInfo, table: &Arc<TableDescriptor>) -> Result<()> {
+        if self.parts.regionserver.regions().find(info.encoded_name()).is_some()
+            || self.assignment.is_unassigned(info)
+        {
+            return Ok(());
+        }
+        let opened = self.open_regions(table, vec![info.clone()])?;
+        self.parts.meta.commit(opened.changes())?;
+        drop(opened.serve());
+        Ok(())
+    }
+
+    fn served_replicas(&self, table: &TableName) -> Vec<Arc<Region>> {
+        let mut served = self.parts.regionserver.regions().of_table(table);
+        served.retain(|region| region.is_secondary());
+        served
+    }
+
+    fn stop_serving_replica(&self, region: &Arc<Region>) {
+        drop(self.parts.regionserver.regions().remove(region.info().encoded_name(), None));
+        if let Err(error) = region.close(false) {
+            tracing::debug!(region = %region.info().name_text(), %error, "a secondary replica was closed already");
+        }
+    }
+
+    /// Shows the files that a change has given a region in its secondary replicas.
+    pub(super) fn refresh_replicas(&self, table: &TableName) {
+        for region in self.served_replicas(table) {
+            if let Err(error) = region.refresh_store_files() {
+                tracing::warn!(region = %region.info().name_text(), %error, "store files are not refreshed");
+            }
+        }
+    }
+
+    /// Serves the secondary replicas of all tables. Skips tables that a change has locked. Returns
+    /// true if nothing is left.
+    pub(super) fn assign_all_replicas(&self) -> bool {
+        let Ok(leftovers) = self.tables_with_replicas_in_meta() else { return false };
+        let has_replicas = |table: &Arc<TableDescriptor>| {
+            (table.region_replication() > 1
+                || self.assignment.has_failed_replicas(table.name())
+                || leftovers.contains(table.name()))
+                && !is_built_in(table.name())
+        };
+        let tables = self.tables().into_iter().map(|table| table.descriptor).filter(has_replicas);
+        let is_done = tables.fold(true, |is_done, table| {
+            let locked = self.locks.try_lock(table.name());
+            locked.is_some_and(|_lock| self.try_update_replicas(table.name())) && is_done
+        });
+        if is_done {
+            self.assignment.note_replica_rows_updated();
+        }
+        is_done
+    }
+
+    /// Returns the tables whose rows of hbase:meta have columns of secondary replicas, until all of
+    /// them have been updated once since the start; none later. An earlier process may have ended
+    /// before it deleted them.
+    fn tables_with_replicas_in_meta(&self) -> Result<HashSet<TableName>> {
+        if self.assignment.are_replica_rows_updated() {
+            return Ok(HashSet::new());
+        }
+        let rows = self.parts.meta.regions(None)?;
+        let has_replicas = rows.iter().filter(|row| !row.replica_states.is_empty());
+        Ok(has_replicas.map(|row| row.info.table().clone()).collect())
+    }
+
+    /// Returns a secondary replica by its encoded name.
+    pub(super) fn replica_in_meta(&self, encoded: &str) -> Result<Option<RegionInfo>> {
+        for table in self.tables() {
+            let ids = secondary_ids(&table.descriptor);
+            if ids.is_empty() {
+                continue;
+            }
+            for region in self.live_regions(table.descriptor.name())? {
+                let mut replicas = ids.clone().map(|id| region.replica(id));
+                if let Some(found) = replicas.find(|info| info.encoded_name() == encoded) {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Returns the changes of hbase:meta that record which secondary replicas are closed, where it says
+/// something else: those of a table that is not enabled. Replicas with ids from `end` on do not
+/// exist, nor do those of split parents.
+fn closed_changes(rows: &[MetaRegion], end: i32, is_enabled: bool) -> Vec<MetaChange> {
+    let mut changes = Vec::new();
+    for row in rows {
+        for (id, state) in &row.replica_states {
+            if *id >= end || row.info.is_split_parent() {
+                changes.push(MetaChange::DeleteReplica(row.info.replica(*id)));
+            } else if !is_enabled && state != "CLOSED" {
+                changes.push(MetaChange::Put(row.info.replica(*id), "CLOSED"));
+            }
+        }
+    }
+    changes
+}
+
+/// Rejects a change that only default replicas permit.
+///
+/// # Errors
+/// An exception of this kind with this message.
+pub(crate) fn check_primary(info: &RegionInfo, kind: ErrorKind, message: &str) -> Result<()> {
+    if info.is_primary() { Ok(()) } else { Err(HBaseError::new(kind, message)) }
+}

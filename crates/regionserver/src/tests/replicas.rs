@@ -1,0 +1,165 @@
+//! Secondary replicas on a server: their results are stale, and their files are refreshed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenkeel_common::Configuration;
+use evenkeel_common::clock::ManualClock;
+use evenkeel_fs::{Fault, FaultyFileSystem, MemoryFileSystem, Op};
+use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::mutation_proto::MutationType;
+use evenkeel_region::region::Region;
+use evenkeel_wal::WalConfig;
+
+use super::multi::{get_action, on, put_action, run};
+use super::reads_and_writes::{request, write};
+use crate::RegionServerConfig;
+use crate::background::chore::Chore;
+use crate::background::store_file_refresh::{RefreshTimes, StoreFileRefresh};
+use crate::requests::{get, scan};
+use crate::testing::*;
+
+const REFRESH: StoreFileRefresh = StoreFileRefresh { period_ms: 100, archive_ttl_ms: 1_000 };
+
+/// A server with a region, whose row `a` is flushed, and a secondary replica of it.
+fn with_replica(fs: &FaultyFileSystem, config: RegionServerConfig) -> (TestServer, Arc<Region>, Arc<Region>) {
+    let server = TestServer::over(Arc::new(fs.clone()), config, WalConfig::default());
+    let primary = server.open(b"", b"", table());
+    put_and_flush(&primary, b"a");
+    let info = primary.info().replica(1);
+    let replica = Region::open(Arc::clone(&server.env), info, Arc::new(table())).expect("opens");
+    assert!(server.server.regions().add(Arc::clone(&replica)).is_none());
+    (server, primary, replica)
+}
+
+fn put_and_flush(region: &Arc<Region>, row: &'static [u8]) {
+    put(region, &[cell(row, b"q", b"v")]);
+    region.flush().expect("flushed");
+}
+
+fn files() -> FaultyFileSystem {
+    FaultyFileSystem::new(MemoryFileSystem::new())
+}
+
+fn get_of(region: &Region, row: &'static [u8], existence_only: bool) -> pb::GetRequest {
+    let get =
+        pb::Get { row: Bytes::from_static(row), existence_only: Some(existence_only), ..pb::Get::default() };
+    pb::GetRequest { region: specifier(region), get }
+}
+
+#[test]
+fn results_of_a_replica_are_stale() {
+    let (server, primary, replica) = with_replica(&files(), RegionServerConfig::default());
+    for (region, is_stale) in [(&primary, false), (&replica, true)] {
+        let read = |row, existence_only, caller| {
+            let reply = get::get(&server.server, get_of(region, row, existence_only), &caller).expect("read");
+            reply.message.result.expect("a result")
+        };
+        assert_eq!(read(b"a", false, caller()).stale, Some(is_stale));
+        assert_eq!(read(b"a", false, caller_without_codec()).stale, Some(is_stale));
+        assert_eq!(read(b"none", false, caller()).stale(), is_stale);
+        let exists = read(b"a", true, caller());
+        assert_eq!((exists.exists, exists.stale()), (Some(true), is_stale));
+        let scanned = pb::ScanRequest {
+            region: Some(specifier(region)),
+            scan: Some(pb::Scan::default()),
+            number_of_rows: Some(9),
+            ..pb::ScanRequest::default()
+        };
+        for caller in [caller(), caller_without_codec()] {
+            let reply = scan::scan(&server.server, &scanned, &caller).expect("read").expect("a reply");
+            assert_eq!(reply.message.stale, Some(is_stale));
+            assert!(reply.message.results.iter().all(|result| result.stale == Some(is_stale)));
+        }
+    }
+}
+
+#[test]
+fn a_multi_marks_the_results_of_each_region() {
+    let (server, primary, replica) = with_replica(&files(), RegionServerConfig::default());
+    let gets = || vec![get_action(0, b"a"), get_action(1, b"none")];
+    let stale = |response: &pb::MultiResponse| -> Vec<bool> {
+        let results = response.region_action_result.iter().flat_map(|region| &region.result_or_exception);
+        results.filter_map(|one| one.result.as_ref()).map(pb::Result::stale).collect()
+    };
+    let reads = run(&server, vec![on(&primary, gets()), on(&replica, gets())], &[]);
+    assert_eq!(stale(&reads.message), [false, false, true, true]);
+    let put = vec![put_action(0, b"z")];
+    let mixed = run(&server, vec![on(&primary, put), on(&replica, gets())], &[cell(b"z", b"q", b"v")]);
+    assert_eq!(stale(&mixed.message), [false, true, true]);
+}
+
+#[test]
+fn a_write_to_a_replica_is_rejected() {
+    let (server, _primary, replica) = with_replica(&files(), RegionServerConfig::default());
+    let put = request(&replica, MutationType::Put, b"a");
+    let error = write(&server, &put, &[cell(b"a", b"q", b"w")], caller()).expect_err("rejected");
+    assert!(error.is_do_not_retry() && error.to_string().contains("region is read only"), "{error}");
+}
+
+fn has_row(region: &Region, row: &'static [u8]) -> bool {
+    let scan = evenkeel_region::operations::Scan::get(row);
+    region.get(scan).is_ok_and(|cells| !cells.is_empty())
+}
+
+#[test]
+fn reads_are_disabled_while_the_files_are_too_old() {
+    let fs = files();
+    let (server, primary, replica) = with_replica(&fs, RegionServerConfig::default());
+    let mut times = RefreshTimes::default();
+    let mut refresh = |clock: &ManualClock, ms: i64| {
+        clock.advance_ms(ms);
+        server.server.refresh_secondaries(REFRESH, &mut times);
+    };
+    put_and_flush(&primary, b"b");
+    refresh(&server.clock, 0);
+    assert!(has_row(&replica, b"b"));
+    put_and_flush(&primary, b"c");
+    fs.inject(Fault::on(Op::List, "/data/default/t/").always());
+    refresh(&server.clock, 900);
+    assert!(has_row(&replica, b"b") && !has_row(&replica, b"c"), "not too old yet");
+    refresh(&server.clock, 1);
+    let error = replica.get(evenkeel_region::operations::Scan::get("b")).expect_err("too old").to_string();
+    assert!(error.contains("reads are disabled"), "{error}");
+    assert!(has_row(&primary, b"b"), "the default replica is read as before");
+    fs.clear();
+    refresh(&server.clock, 1);
+    assert!(has_row(&replica, b"b") && has_row(&replica, b"c"));
+}
+
+#[test]
+fn the_files_are_refreshed_periodically() {
+    let refresh = StoreFileRefresh { period_ms: 1, archive_ttl_ms: 300_000 };
+    let config = RegionServerConfig { store_file_refresh: Some(refresh), ..RegionServerConfig::default() };
+    let (server, primary, replica) = with_replica(&files(), config);
+    let _chore = Chore::start(&server.server).expect("threads");
+    put_and_flush(&primary, b"b");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !has_row(&replica, b"b") {
+        assert!(Instant::now() < deadline, "the replica is never refreshed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn the_period_is_at_most_half_of_the_archives() {
+    let mut conf = Configuration::new();
+    assert_eq!(StoreFileRefresh::from(&conf), Ok(None));
+    conf.set("hbase.regionserver.storefile.refresh.period", "150000");
+    let read = StoreFileRefresh { period_ms: 150_000, archive_ttl_ms: 300_000 };
+    assert_eq!(StoreFileRefresh::from(&conf), Ok(Some(read)));
+    conf.set("hbase.master.hfilecleaner.ttl", "299999");
+    let error = StoreFileRefresh::from(&conf).expect_err("too long").to_string();
+    assert!(error.contains("hbase.regionserver.storefile.refresh.period"), "{error}");
+}
+
+#[test]
+fn a_table_has_as_many_regions_as_primaries() {
+    let (server, primary, _replica) = with_replica(&files(), RegionServerConfig::default());
+    let regions = server.server.regions();
+    let table = primary.info().table();
+    assert_eq!((regions.count_of(table), regions.of_table(table).len(), regions.len()), (1, 2, 2));
+    let primaries = regions.primaries_of_table(table);
+    assert!(primaries.len() == 1 && Arc::ptr_eq(&primaries[0], &primary));
+}
