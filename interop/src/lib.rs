@@ -30,8 +30,8 @@ pub mod toolchain;
 pub use hdfs::HdfsCluster;
 pub use java::{Finished, JavaRun, java};
 pub use server::{
-    Server, ServerKind, evenkeel_binary, start_evenkeel, start_evenkeel_with, start_stock, start_stock_with,
-    start_stock_with_info, target,
+    Server, ServerKind, evenkeel_binary, start_evenkeel, start_evenkeel_with, start_old_with, start_stock,
+    start_stock_with, start_stock_with_info, target, target_with,
 };
 
 use std::path::{Path, PathBuf};

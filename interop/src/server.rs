@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::toolchain::ForeignClient;
 use crate::{home, toolchain, work};
 
 /// Runs "$@", prints its pid, and ends it (TERM, after 20 s KILL) once standard input closes.
@@ -39,6 +40,9 @@ const STOCK_CONF: [(&str, &str); 2] = [
     ("log4j2-server.properties", "log4j2.properties"),
     ("hadoop-metrics2-hbase.properties", "hadoop-metrics2-hbase.properties"),
 ];
+
+/// As [`STOCK_CONF`], for a server that logs with log4j 1.
+const OLD_CONF: [(&str, &str); 1] = [("log4j-old-server.properties", "log4j.properties")];
 
 /// The timeout of a start; a stock server needs about 15 s on two free cores.
 pub(crate) const START: Duration = Duration::from_secs(180);
@@ -126,6 +130,19 @@ impl Server {
         http_get(port.ok_or_else(|| format!("{} has no info port", self.name))?, path)
     }
 
+    /// Waits until it ends by itself, as after a client's request to shut down.
+    ///
+    /// # Panics
+    /// If it was not started here, or lives for longer than a start may take.
+    pub fn wait_for_end(self) {
+        assert!(self.guard.is_some(), "{} is not ours", self.name);
+        let start = Instant::now();
+        while is_alive(self.pid) {
+            assert!(start.elapsed() < START, "{} does not end", self.name);
+            sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Kills it by `kill -9` and waits for its end.
     ///
     /// # Panics
@@ -153,12 +170,27 @@ impl Drop for Server {
 /// If it cannot be started; the message names what is missing.
 pub fn target() -> &'static Server {
     static TARGET: OnceLock<Result<Server, String>> = OnceLock::new();
-    let server = TARGET.get_or_init(|| match std::env::var("EVENKEEL_INTEROP_TARGET").as_deref() {
-        Err(_) | Ok("" | "evenkeel") => start_evenkeel_with(&shared_settings()),
-        Ok("stock") => start_stock_with(&shared_settings()),
-        Ok(address) => at(address),
-    });
+    let server = TARGET.get_or_init(|| start_target(&[]));
     server.as_ref().unwrap_or_else(|why| panic!("no server to test against: {why}"))
+}
+
+/// Starts a server of the kind that `EVENKEEL_INTEROP_TARGET` names, with extra settings. A server
+/// at an address is used as it is.
+///
+/// # Panics
+/// As [`target`].
+pub fn target_with(own: &[(&str, &str)]) -> Server {
+    start_target(own).unwrap_or_else(|why| panic!("no server to test against: {why}"))
+}
+
+fn start_target(own: &[(&str, &str)]) -> Result<Server, String> {
+    let mut settings = shared_settings();
+    settings.extend(own.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    match std::env::var("EVENKEEL_INTEROP_TARGET").as_deref() {
+        Err(_) | Ok("" | "evenkeel") => start_evenkeel_with(&settings),
+        Ok("stock") => start_stock_with(&settings),
+        Ok(address) => at(address),
+    }
 }
 
 /// The settings of the shared server: what checks need, and `EVENKEEL_INTEROP_SETTINGS`, which is
@@ -249,7 +281,7 @@ pub struct StockJvm {
 
 impl StockJvm {
     /// The JVM of tests: little memory, few threads.
-    pub(crate) fn small() -> Self {
+    pub fn small() -> Self {
         let flags = ["-Xmx768m", "-XX:+UseSerialGC"].map(str::to_owned).to_vec();
         Self { java: toolchain::java_command(), flags, under: Vec::new() }
     }
@@ -309,6 +341,49 @@ fn start_stock_in(jvm: &StockJvm, own: &[(String, String)], has_info: bool) -> R
     Ok(server)
 }
 
+/// Starts an HBase of an older version standalone, as [`start_stock`]: its jars are those of
+/// `version`, whose artifact is `hbase-server`. It writes store files of version 2.
+///
+/// # Errors
+/// As [`start_stock`].
+pub fn start_old_with(version: &ForeignClient, own: &[(String, String)]) -> Result<Server, String> {
+    let folder = run_folder("old")?;
+    let ports = Ports::free()?;
+    let mut settings = settings(&folder, &ports);
+    let old = [
+        ("hfile.format.version", "2"),
+        ("hbase.localcluster.assign.random.ports", "false"),
+        ("hbase.master.info.port", "-1"),
+        ("hbase.regionserver.info.port", "-1"),
+    ];
+    settings.extend(old.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    settings.extend(own.iter().cloned());
+    let ports = ports.or_as_set(&settings);
+    let conf = folder.join("conf");
+    write_site(&conf, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
+    copy_conf(&conf, &OLD_CONF)?;
+    let log = folder.join("hbase.log");
+    let jvm = StockJvm::small();
+    let mut command = vec![jvm.java.display().to_string()];
+    command.extend(toolchain::jvm_flags());
+    command.extend(jvm.flags);
+    command.push(format!("-Devenkeel.log.file={}", log.display()));
+    command.extend(["-cp".into(), format!("{}:{}", conf.display(), version.class_path()?)]);
+    command.extend(["OldServer".into(), "start".into()]);
+    let guard = spawn(&command, &folder.join("server.log"))?;
+    let server = Server {
+        name: format!("HBase {}", version.version),
+        settings: with_client(settings, &ports),
+        folder: Some(folder),
+        guard: Some(guard.0),
+        pid: guard.1,
+    };
+    wait_until(&server, guard.1, || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("completed initialization"))
+    })?;
+    Ok(server)
+}
+
 fn make_folders(parent: &Path, names: &[&str]) -> Result<(), String> {
     names.iter().try_for_each(|name| {
         let folder = parent.join(name);
@@ -337,7 +412,11 @@ pub(crate) fn http_get(port: u16, path: &str) -> Result<String, String> {
 
 /// Copies the files that every stock server's configuration folder has.
 pub(crate) fn copy_stock_conf(conf: &Path) -> Result<(), String> {
-    for (from, to) in STOCK_CONF {
+    copy_conf(conf, &STOCK_CONF)
+}
+
+fn copy_conf(conf: &Path, files: &[(&str, &str)]) -> Result<(), String> {
+    for (from, to) in files {
         let from = home().join("conf").join(from);
         fs::copy(&from, conf.join(to)).map_err(|e| format!("cannot copy {}: {e}", from.display()))?;
     }
@@ -481,7 +560,7 @@ pub(crate) fn spawn(command: &[String], log: &Path) -> Result<((Child, Option<Ch
 pub(crate) fn wait_until(server: &Server, pid: u32, ready: impl Fn() -> bool) -> Result<(), String> {
     let start = Instant::now();
     while !ready() {
-        let alive = Path::new("/proc").join(pid.to_string()).exists();
+        let alive = is_alive(pid);
         if !alive || start.elapsed() > START {
             let why = if alive { "is not ready after 180 s" } else { "ended while starting" };
             return Err(format!("{} {why}; the end of its log:\n{}", server.name, log_tail(server)));
@@ -489,6 +568,12 @@ pub(crate) fn wait_until(server: &Server, pid: u32, ready: impl Fn() -> bool) ->
         sleep(Duration::from_millis(50));
     }
     Ok(())
+}
+
+/// Returns false for a process that has ended, even if its guard has not reaped it yet.
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
 }
 
 fn log_tail(server: &Server) -> String {

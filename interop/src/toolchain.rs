@@ -3,9 +3,9 @@
 //! `work/lib` has the client, the tools and the stock server (in one folder, because
 //! PerformanceEvaluation needs the server's jars on the client's class path), `work/lib-shell` the
 //! shell's further jars, `work/classes` our mains. Beside each folder is a stamp with the hash of
-//! its inputs. `work/foreign-VERSION` and `work/foreign-VERSION-classes` are the same for a client
-//! of another version or make. A folder is filled under a temporary name and renamed, so a killed
-//! run leaves no partial folder.
+//! its inputs. `work/foreign-ARTIFACT-VERSION` and the same name with `-classes` are the same for a
+//! client or server of another version or make. A folder is filled under a temporary name and
+//! renamed, so a killed run leaves no partial folder.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
@@ -54,14 +54,14 @@ pub fn shell_class_path(conf: &Path) -> Result<String, String> {
     Ok(join(&parts))
 }
 
-/// A client of another version or make, by its Maven coordinates.
+/// A client (or server) of another version or make, by its Maven coordinates.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignClient {
     /// Its Maven group.
     pub group: &'static str,
     /// Its Maven artifact.
     pub artifact: &'static str,
-    /// Its version; no two clients have the same.
+    /// Its version.
     pub version: &'static str,
     /// The folders under `foreign` of the programs that run with it.
     pub sources: &'static [&'static str],
@@ -75,7 +75,7 @@ impl ForeignClient {
     pub fn class_path(&self) -> Result<String, String> {
         let _lock = lock()?;
         let pom = home().join("foreign/pom.xml");
-        let jars = format!("foreign-{}", self.version);
+        let jars = format!("foreign-{}-{}", self.artifact, self.version);
         fill(&jars, std::slice::from_ref(&pom), |to| self.copy_jars(&pom, to))?;
         let mut sources = Vec::new();
         for folder in self.sources {

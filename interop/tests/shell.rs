@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `day` | typical daily commands |
 //! | `everything` | every command that works on one server, and the errors of wrong calls |
+//! | `quotas` | the commands of quotas, on a server that has them |
 //! | `failing` | with `-n`: the first error ends the shell, with its exit status |
 //!
 //! `EVENKEEL_INTEROP_RECORD=1` with `EVENKEEL_INTEROP_TARGET=stock` writes the recordings instead
@@ -18,7 +19,7 @@ use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use interop::{Server, evenkeel_binary, home, java, target, toolchain, work};
+use interop::{Server, evenkeel_binary, home, java, target, target_with, toolchain, work};
 use regex::Regex;
 
 /// Volatile parts of the output and their replacements, applied to each line in this order.
@@ -142,7 +143,11 @@ fn script(name: &str) -> PathBuf {
 /// over stock HBase, or records it.
 fn both_shells(name: &str, mode: Mode) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let server = target();
+    both_shells_on(target(), name, mode);
+}
+
+/// As [`both_shells`], over a given server.
+fn both_shells_on(server: &Server, name: &str, mode: Mode) {
     let stock = stock_shell(server, name, mode);
     if std::env::var_os("EVENKEEL_INTEROP_RECORD").is_some() {
         return fs::write(expected(name), stock.text).expect("the recording is written");
@@ -159,6 +164,12 @@ fn ordinary_day() {
 #[test]
 fn every_command() {
     both_shells("everything", Mode::Pipe);
+}
+
+#[test]
+fn commands_of_quotas() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    both_shells_on(&target_with(&[("hbase.quota.enabled", "true")]), "quotas", Mode::Pipe);
 }
 
 #[test]

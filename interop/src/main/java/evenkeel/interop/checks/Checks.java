@@ -45,6 +45,8 @@ public final class Checks {
     GROUPS.put("codecs", suite -> new CodecChecks(suite).all());
     GROUPS.put("async", suite -> new AsyncChecks(suite).all());
     GROUPS.put("endpoints", suite -> new EndpointChecks(suite).all());
+    GROUPS.put("quotas", suite -> new QuotaChecks(suite).all());
+    GROUPS.put("replicas", suite -> new ReplicaChecks(suite).all());
     GROUPS.put("slow-log-table", suite -> new SlowLogTableChecks(suite).all());
     GROUPS.put("snapshots", suite -> new SnapshotChecks(suite).all());
   }

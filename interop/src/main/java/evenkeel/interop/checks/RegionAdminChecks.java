@@ -410,7 +410,7 @@ final class RegionAdminChecks {
     }
   }
 
-  /** Changes of a store file tracker to the one that is in use, and those that HBase refuses. */
+  /** Changes of a store file tracker: to the one in use, to lists, and those that HBase refuses. */
   private void trackers() throws Exception {
     try (Table table = filled(10)) {
       TableName name = table.getName();
@@ -418,6 +418,10 @@ final class RegionAdminChecks {
       suite.admin.modifyTableStoreFileTracker(name,
           "org.apache.hadoop.hbase.regionserver.storefiletracker.DefaultStoreFileTracker");
       suite.admin.modifyColumnFamilyStoreFileTracker(name, b("f"), "default");
+      Expect.same(10, Rows.keys(table, new Scan()).size());
+      suite.admin.modifyTableStoreFileTracker(name, "FILE");
+      Expect.same("FILE", suite.admin.getDescriptor(name).getValue("hbase.store.file-tracker.impl"));
+      suite.admin.flush(name);
       Expect.same(10, Rows.keys(table, new Scan()).size());
       Expect.fails(DoNotRetryIOException.class, () -> suite.admin.modifyTableStoreFileTracker(name, "MIGRATION"));
       Expect.fails(NoSuchColumnFamilyException.class,

@@ -1,0 +1,242 @@
+//! Tables with secondary replicas of regions, by the group `replicas` of the stock client's checks;
+//! then on a directory that stock HBase and Evenkeel serve in turns, where each server is killed at
+//! the end of its turn, and the next one opens the replicas of what it left.
+//!
+//! Then in a cluster under a stock master: each kind of RegionServer has the secondary replicas of
+//! regions that the other one writes, flushes and compacts.
+//!
+//! With `EVENKEEL_INTEROP_TARGET=stock`, every server is stock HBase.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use evenkeel_client::{
+    ClientConfig, CompactionState, Connection, Consistency, Get, Put, RegionState, Scan, ServerName,
+};
+use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
+use interop::cluster::{Cluster, ClusterStorage};
+use interop::{Server, ServerKind, checks_on, start_evenkeel_with, start_stock_with, target_with, work};
+
+const REFRESH: (&str, &str) = ("hbase.regionserver.storefile.refresh.period", "300");
+const WAIT: Duration = Duration::from_secs(90);
+
+#[test]
+fn replicas_serve_what_stock_hbases_do() {
+    // Stock HBase archives compacted files after this period.
+    let archives = ("hbase.hfile.compaction.discharger.interval", "1000");
+    checks_on(&target_with(&[REFRESH, archives]), "zk", &["replicas"]);
+}
+
+struct Client {
+    runtime: tokio::runtime::Runtime,
+    connection: Connection,
+}
+
+fn table() -> TableName {
+    "kept".parse().expect("legal")
+}
+
+impl Client {
+    fn of(server: &Server) -> Self {
+        let settings = server.client_settings();
+        let bootstrap = settings.iter().find(|(key, _)| key == "hbase.client.bootstrap.servers");
+        Self::with(ClientConfig::new([bootstrap.expect("known").1.as_str()]))
+    }
+
+    fn with(config: ClientConfig) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let connection = runtime.block_on(Connection::connect(config)).expect("the server answers");
+        Self { runtime, connection }
+    }
+
+    fn create(&self) {
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        let table = TableDescriptor::new(table()).with_family(family).with_region_replication(2);
+        self.runtime.block_on(self.connection.admin().create_table(&table, &["m".into()])).expect("created");
+    }
+
+    /// Writes a row into each region and flushes them.
+    fn write(&self, turn: usize) {
+        self.runtime.block_on(async {
+            let rows = self.connection.table(table());
+            for row in ["a", "z"] {
+                let put = Put::new(format!("{row}{turn}")).column("f", "q", format!("{turn}"));
+                rows.put(put).await.expect("written");
+            }
+            self.connection.admin().flush_table(&table()).await.expect("flushed");
+            // Only in the log when the server is killed.
+            rows.put(Put::new(format!("log{turn}")).column("f", "q", "x")).await.expect("written");
+        });
+    }
+
+    /// The rows that replica 1 of each region has, and whether all results are stale; an error as
+    /// text.
+    fn rows_of_replica(&self) -> Result<(Vec<String>, bool), String> {
+        self.runtime.block_on(async {
+            let mut scan = self.connection.table(table()).scan(Scan::new().replica(1));
+            let (mut rows, mut stale) = (Vec::new(), true);
+            while let Some(row) = scan.next().await.map_err(|error| error.to_string())? {
+                rows.push(String::from_utf8_lossy(row.row().unwrap_or_default()).into_owned());
+                stale &= row.is_stale();
+            }
+            Ok((rows, stale))
+        })
+    }
+
+    fn wait_for_rows(&self, expected: &[String], what: &str) {
+        let deadline = Instant::now() + WAIT;
+        loop {
+            let found = self.rows_of_replica();
+            if found.as_ref().is_ok_and(|(rows, stale)| rows == expected && *stale) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what}: {found:?}, not {expected:?}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Reads with timeline consistency, by whichever replica answers.
+    fn read_by_any(&self, row: &str) {
+        let get = Get::new(row).consistency(Consistency::Timeline);
+        let found = self.runtime.block_on(self.connection.table(table()).get(get)).expect("read");
+        assert_eq!(found.cells().len(), 1, "{row}");
+    }
+}
+
+#[test]
+fn replicas_of_either_server_are_opened_by_the_other() {
+    let root = work().join("run").join(format!("replicas.{}", std::process::id())).join("hbase");
+    fs::create_dir_all(&root).expect("made");
+    let settings = [("hbase.rootdir".to_owned(), format!("file://{}", root.display())), {
+        let (key, value) = REFRESH;
+        (key.to_owned(), value.to_owned())
+    }];
+    let only_stock = std::env::var("EVENKEEL_INTEROP_TARGET").as_deref() == Ok("stock");
+    let mut expected: Vec<String> = Vec::new();
+    for (turn, is_stock) in (1..).zip([true, false, true, false]) {
+        let server = match is_stock || only_stock {
+            true => start_stock_with(&settings),
+            false => start_evenkeel_with(&settings),
+        };
+        let server = server.unwrap_or_else(|why| panic!("turn {turn}: {why}"));
+        let client = Client::of(&server);
+        if turn == 1 {
+            client.create();
+        }
+        // The replay of the log has flushed the last row of the turn before.
+        client.wait_for_rows(&expected, &format!("turn {turn}, on {}", server.name()));
+        client.write(turn);
+        expected.extend([format!("a{turn}"), format!("z{turn}")]);
+        expected.sort();
+        client.wait_for_rows(&expected, &format!("turn {turn}, on {}, after a flush", server.name()));
+        client.read_by_any(&format!("a{turn}"));
+        server.kill();
+        expected.push(format!("log{turn}"));
+        expected.sort();
+    }
+}
+
+impl Client {
+    fn wait_for<T>(&self, what: &str, found: impl Fn() -> Option<T>) -> T {
+        let deadline = Instant::now() + WAIT;
+        loop {
+            if let Some(found) = found() {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "waited in vain for {what}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// The name that the master has of a server which this process started.
+    fn name_of(&self, server: &Server) -> ServerName {
+        let port: u16 = server.setting("hbase.regionserver.port").and_then(|p| p.parse().ok()).expect("set");
+        let live = || self.runtime.block_on(self.connection.admin().live_servers()).unwrap_or_default();
+        self.wait_for("the server to be live", || live().into_iter().find(|name| name.port == port))
+    }
+
+    fn replicas(&self) -> Vec<RegionState> {
+        let (admin, table) = (self.connection.admin(), table());
+        self.runtime.block_on(admin.regions_and_replicas(&table)).unwrap_or_default()
+    }
+
+    /// Moves the default replicas to one server and the others to another one.
+    fn place(&self, primaries: &ServerName, secondaries: &ServerName) {
+        self.wait_for("the replicas to be at their places", || {
+            let replicas = self.replicas();
+            let target = |state: &RegionState| match state.region.replica_id() {
+                0 => primaries.clone(),
+                _ => secondaries.clone(),
+            };
+            let is_there =
+                |state: &&RegionState| state.state == "OPEN" && state.server.as_ref() == Some(&target(state));
+            let elsewhere: Vec<_> = replicas.iter().filter(|state| !is_there(state)).collect();
+            for state in &elsewhere {
+                let (admin, to) = (self.connection.admin(), target(state));
+                let moved = admin.move_region(&state.region, Some(&to));
+                if let Err(error) = self.runtime.block_on(moved) {
+                    println!("{:?} is not moved yet: {error}", state.region);
+                }
+            }
+            (replicas.len() == 4 && elsewhere.is_empty()).then_some(())
+        });
+    }
+
+    fn compact(&self) {
+        let (admin, table) = (self.connection.admin(), table());
+        self.runtime.block_on(admin.compact_table(&table, None, true)).expect("asked for");
+        let state = || self.runtime.block_on(admin.compaction_state(&table)).expect("a state");
+        self.wait_for("the end of the compaction", || (state() == CompactionState::None).then_some(()));
+    }
+}
+
+fn tested() -> ServerKind {
+    match std::env::var("EVENKEEL_INTEROP_TARGET").as_deref() {
+        Ok("stock") => ServerKind::Stock,
+        _ => ServerKind::Evenkeel,
+    }
+}
+
+#[test]
+fn replicas_in_a_cluster_show_what_the_other_kind_of_server_writes() {
+    let cluster = Cluster::start(ClusterStorage::Directory).unwrap_or_else(|why| panic!("{why}"));
+    let start =
+        |kind, name| cluster.start_regionserver(kind, name, &[REFRESH]).unwrap_or_else(|why| panic!("{why}"));
+    let java = start(ServerKind::Stock, "java");
+    cluster.wait_for_master().unwrap_or_else(|why| panic!("{why}"));
+    let ours = start(tested(), "ours");
+    let config = ClientConfig::zookeeper("127.0.0.1", cluster.zookeeper_port(), "/hbase");
+    let client = Client::with(config);
+    let (java_name, our_name) = (client.name_of(&java), client.name_of(&ours));
+    client.create();
+    let mut expected: Vec<String> = Vec::new();
+    for turn in 1..5 {
+        let (writer, reader) = if turn % 2 == 1 { (&java_name, &our_name) } else { (&our_name, &java_name) };
+        client.place(writer, reader);
+        client.write(turn);
+        // The moves of the default replicas have flushed the last row of the turn before.
+        expected.extend([format!("a{turn}"), format!("z{turn}")]);
+        expected.sort();
+        client.wait_for_rows(&expected, &format!("turn {turn}: replicas on {reader}"));
+        client.compact();
+        for _ in 0..5 {
+            client
+                .wait_for_rows(&expected, &format!("turn {turn}: replicas on {reader}, after a compaction"));
+        }
+        expected.push(format!("log{turn}"));
+        expected.sort();
+    }
+    // The server of the secondary replicas dies: the other one opens them.
+    client.place(&java_name, &our_name);
+    ours.kill();
+    client.wait_for("the replicas on the server that is left", || {
+        let replicas = client.replicas();
+        let is_there =
+            |state: &RegionState| state.server.as_ref() == Some(&java_name) && state.state == "OPEN";
+        (replicas.len() == 4 && replicas.iter().all(is_there)).then_some(())
+    });
+    client.wait_for_rows(&expected, "after the death of a server");
+}
