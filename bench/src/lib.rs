@@ -17,7 +17,7 @@ use std::time::Duration;
 use evenkeel_block_cache::{BlockCache, LruBlockCache};
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, Result, ServerName, TableDescriptor, TableName};
-use evenkeel_fs::FileSystem;
+use evenkeel_fs::{FileSystem, LocalHost};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
@@ -63,6 +63,7 @@ pub fn region_of(
         listener: Arc::new(NoListener),
     })?;
     let stores = StoreEnv {
+        host: LocalHost::default(),
         compaction_throughput: Arc::default(),
         metrics: Arc::default(),
         open_files: Arc::default(),

@@ -6,6 +6,8 @@
 //! | [`machine`] | the machine, the versions, the newest JDK |
 //! | [`servers`] | [`ServerVariant`], [`ReportContext`], [`Session`]: a server and its rows |
 //! | [`read_path`], [`write_path`], [`deploys`], [`ycsb`] | the rows of each report |
+//! | [`scan_flood`] | Gets and Puts beside scanners |
+//! | `causes` | what the slow requests of bad seconds waited for |
 //! | `memory` | memory of a cell in a MemStore |
 //! | `hits` | hits in the block cache, from the servers' counters |
 //! | [`output`] | tables, plots, raw histograms |
@@ -17,6 +19,7 @@
 //! loops; peaks are closed loops. Each figure has its ratio beside it; if Evenkeel is worse, the
 //! ratio is below 1 and stays in the table.
 
+mod causes;
 pub mod deploys;
 mod hits;
 pub mod machine;
@@ -25,6 +28,7 @@ pub mod other_load;
 pub mod output;
 pub mod plan;
 pub mod read_path;
+pub mod scan_flood;
 mod seconds;
 pub mod servers;
 pub mod write_path;
@@ -46,7 +50,12 @@ pub fn make(plan: &Plan) -> Result<(), String> {
         "write-path" => write_path::measure(&context, &mut results)?,
         "deploys" => deploys::measure(&context, &mut results)?,
         "ycsb" => ycsb::measure(&context, &mut results)?,
-        other => return Err(format!("no report is called {other}: read-path, write-path, deploys or ycsb")),
+        "scan-flood" => scan_flood::measure(&context, &mut results)?,
+        other => {
+            return Err(format!(
+                "no report is called {other}: read-path, write-path, deploys, ycsb or scan-flood"
+            ));
+        }
     }
     results.write(&context)?;
     results.remove_stale(&context)?;

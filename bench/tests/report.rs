@@ -85,9 +85,12 @@ fn the_read_path_beside_stock_hbase() {
 
 #[test]
 fn the_other_reports_on_evenkeel() {
-    for (report, row) in
-        [("write-path", "Puts at half"), ("ycsb", "workload F"), ("deploys", "mostly misses")]
-    {
+    for (report, row) in [
+        ("write-path", "Puts at half"),
+        ("ycsb", "workload F"),
+        ("scan-flood", "beside 100 scanners"),
+        ("deploys", "mostly misses"),
+    ] {
         let folder = folder();
         let text = short(report, &["--servers=evenkeel"], folder.path());
         assert_files_fit(&text, folder.path(), report);

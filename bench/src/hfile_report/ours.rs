@@ -7,7 +7,7 @@ use std::time::Instant;
 use evenkeel_block_cache::{BlockCache, LruBlockCache, NoCache};
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::{ColumnFamilyDescriptor, KeyBuf, KeyValue, RegionInfo, TableName, TryError};
-use evenkeel_fs::{FileSystem, LocalFileSystem};
+use evenkeel_fs::{FileSystem, LocalFileSystem, LocalHost};
 use evenkeel_hfile::{
     Compression, DataBlockEncoding, HFileContext, HFileReader, HFileWriter, OpenOptions, ScanOptions,
     StoreFileMeta,
@@ -183,6 +183,7 @@ pub(super) fn family_dir(root: &Path) -> Outcome<PathBuf> {
 fn compact(root: &Path) -> Outcome<Cost> {
     let (region, family) = region()?;
     let env = StoreEnv {
+        host: LocalHost::default(),
         fs: Arc::new(LocalFileSystem::new()) as Arc<dyn FileSystem>,
         root: root.to_owned(),
         cache: Arc::new(NoCache),

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::deploys;
 use super::servers::ServerVariant;
+use super::{deploys, scan_flood};
 
 /// Warm-up of the first row on each process of a JVM.
 const FIRST_WARMUP_S: f64 = 30.0;
@@ -26,7 +26,7 @@ const ROW_LEAST_S: f64 = 1.5;
 /// A report's sizes and paths.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// `read-path`, `write-path`, `deploys` or `ycsb`.
+    /// `read-path`, `write-path`, `deploys`, `ycsb` or `scan-flood`.
     pub report: String,
     /// The command line, for the report.
     pub command: String,
@@ -109,6 +109,7 @@ impl Plan {
                 let sum = |of: fn(usize) -> usize| self.deploys.iter().map(|n| of(*n)).sum::<usize>() as f64;
                 (sum(deploys::rows_of), sum(|n| deploys::STARTS[n - 1]))
             }
+            "scan-flood" => scan_flood::MEASUREMENTS,
             _ => (6.0, 1.0),
         };
         let begin = |variant: &ServerVariant| {
@@ -220,7 +221,7 @@ fn joined(words: &[String]) -> Vec<String> {
 }
 
 fn usage() -> String {
-    "report read-path|write-path|deploys|ycsb [--short | --minutes=N] [--servers=g1,zgc,evenkeel] [--rows=N] [--seconds=S] \
+    "report read-path|write-path|deploys|ycsb|scan-flood [--short | --minutes=N] [--servers=g1,zgc,evenkeel] [--rows=N] [--seconds=S] \
      [--warmup=S] [--first-warmup=S] [--steady=S] [--steady-rate=N] [--heap-mib=N] [--cache-mib=N] [--deploys=1,2,3,4,5,6] \
      [--server-core=N] [--load-core=N] [--out=DIR]"
         .to_owned()

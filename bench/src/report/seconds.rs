@@ -66,6 +66,11 @@ impl Seconds {
         Some(Self { all, median_us })
     }
 
+    /// Returns when the bad seconds begin, in seconds after the measurement's begin.
+    pub fn bad_at_s(&self) -> Vec<f64> {
+        self.all.iter().filter(|second| self.is_bad(second)).map(|second| second.at_s).collect()
+    }
+
     /// Text: the worst and the median second; the bad seconds, and those caused by the host; a
     /// table by stolen share.
     pub fn markdown(&self, server: &str) -> String {

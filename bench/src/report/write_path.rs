@@ -1,11 +1,14 @@
 //! The write path: single Puts, batches, writers beside readers, and steady writes over time.
 
 use evenkeel_pe::Options;
+use evenkeel_pe::report::Report;
 
+use super::causes;
 use super::memory;
 use super::output::Results;
 use super::read_path::{fitting_buckets, load_large, partial_cache_mib};
-use super::servers::{ReportContext, Session};
+use super::seconds::Seconds;
+use super::servers::{ReportContext, Session, settings};
 
 /// Regions of the tables of single Puts and batches, as published.
 const REGIONS: usize = 64;
@@ -19,8 +22,13 @@ pub fn measure(context: &ReportContext, results: &mut Results) -> Result<(), Str
         "Durability: SYNC_WAL, which hands the log to the file system (hflush) on both sides, and FSYNC_WAL, which syncs the \
          disk (hsync) on both sides, where a row says so. Codec: KeyValueCodec, files SNAPPY.",
     );
+    let (key, value) = causes::SETTING;
+    results.add_header_line(&format!(
+        "Evenkeel keeps requests of {value} ms or longer in its ledger, in all rows (`{key}`, by default 100)."
+    ));
     for variant in context.plan.servers.clone() {
-        let own = fitting_buckets(results);
+        let mut own = fitting_buckets(results);
+        own.extend(settings(&[causes::SETTING]));
         let session = context.start(variant, context.plan.cache_mib, &own)?;
         puts(&session, results)?;
         memory::measure(&session, results)?;
@@ -62,8 +70,19 @@ fn puts(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
         (None, false) => "half of its own peak".to_owned(),
     };
     let title = format!("4. {:.0} s of Puts at {of}, open loop", plan.steady);
+    note_causes(session, results, &report);
     results.add("steady", &title, &line, session.variant, report);
     Ok(())
+}
+
+/// Adds what the ledger says about the bad seconds; HBase has none.
+fn note_causes(session: &Session<'_>, results: &mut Results, report: &Report) {
+    let bad_s = Seconds::of(&report.intervals).map(|seconds| seconds.bad_at_s()).unwrap_or_default();
+    if !session.variant.is_jvm()
+        && let Some(text) = causes::table(&session.log(), report.began_unix_s + report.options.warmup, &bad_s)
+    {
+        results.section("The bad seconds of the steady writes, by Evenkeel's ledger", text);
+    }
 }
 
 /// 60 readers of a table about twice the cache, beside 20 writers of batches to another table.

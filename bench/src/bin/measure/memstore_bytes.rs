@@ -11,7 +11,7 @@ use std::sync::Arc;
 use evenkeel_block_cache::NoCache;
 use evenkeel_common::clock::SystemClock;
 use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, KeyValue, RegionInfo, Result};
-use evenkeel_fs::MemoryFileSystem;
+use evenkeel_fs::{LocalHost, MemoryFileSystem};
 use evenkeel_region::memstore::{CHUNK_BYTES, ChunkPool};
 use evenkeel_region::store::{Store, StoreConfig, StoreEnv};
 
@@ -31,6 +31,7 @@ fn row(n: u64) -> Vec<u8> {
 fn fill(kind: &str, value_bytes: usize) -> Result<()> {
     let chunks = ChunkPool::new(0);
     let env = StoreEnv {
+        host: LocalHost::default(),
         fs: Arc::new(MemoryFileSystem::new()),
         root: PathBuf::from("/hbase"),
         cache: Arc::new(NoCache),
