@@ -79,7 +79,7 @@ fn tiles(pages: &StatusPages, samples: &[Sample], now_ms: i64) -> Markup {
             ))
             (tile(
                 "Memory",
-                &format::bytes(memory.0).show("", "memory used by all counted parts"),
+                &format::bytes(memory.0).show("totalBytes", "memory used by all counted parts"),
                 &html! { (bar(memory.0, memory.1, "memory")) " of " (format::bytes(memory.1).show("MemMaxM", "evenkeel.memory.size")) },
             ))
             (tile(
@@ -282,7 +282,7 @@ pub(super) fn cause_bars(waits: &Waits) -> Markup {
                 dt { i class={ "key " (cause_class(cause)) } {} (cause_name(cause)) }
                 dd {
                     (bar(nanos(time), nanos(sum), cause.name()))
-                    (micros_of(time).show("", "time that these requests spent on it"))
+                    (micros_of(time).show(&format!("{}Time_mean", cause.name()), "time that these requests spent on it"))
                     " " small { (format::share(nanos(time), nanos(sum)).text()) }
                 }
             }
