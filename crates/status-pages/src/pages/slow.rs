@@ -135,7 +135,7 @@ fn row(request: &SlowRequest) -> Markup {
             td { (table_of(&detail.region)) }
             td.wide { code { (Binary(&detail.row)) } @if !detail.text.is_empty() { " " small { (detail.text) } } }
             td { (request.client) " " small { (request.user) } }
-            td.num { (format::bytes(request.reply_bytes).show("responseSize_mean", "bytes of the reply")) }
+            td.num { (format::bytes(request.reply_bytes).show("ResponseSize_mean", "bytes of the reply")) }
         }
     }
 }

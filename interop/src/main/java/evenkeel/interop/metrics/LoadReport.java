@@ -45,6 +45,9 @@ public final class LoadReport {
         for (RegionMetrics load : admin.getRegionMetrics(servers.keySet().iterator().next(), table)) {
           if (Bytes.equals(load.getRegionName(), region.getRegionName())) {
             region(prefix + "-direct", load);
+            // A stock master does not pass these on.
+            print(prefix + ".blocksAreLocal", load.getBlocksLocalWeight() == load.getBlocksTotalWeight());
+            print(prefix + ".hasBlocks", load.getBlocksTotalWeight() > 0);
           }
         }
       }
@@ -99,8 +102,6 @@ public final class LoadReport {
     print(prefix + ".hadMajorCompaction", load.getLastMajorCompactionTimestamp() > 0);
     print(prefix + ".locality", load.getDataLocality());
     print(prefix + ".localityForSsd", load.getDataLocalityForSsd());
-    print(prefix + ".blocksAreLocal", load.getBlocksLocalWeight() == load.getBlocksTotalWeight());
-    print(prefix + ".hasBlocks", load.getBlocksTotalWeight() > 0);
     print(prefix + ".compactionState", load.getCompactionState());
     print(prefix + ".cachedRatio", load.getCurrentRegionCachedRatio());
   }
