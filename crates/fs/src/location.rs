@@ -153,10 +153,10 @@ fn unusable(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
-/// Returns the permission bits of store files (`CommonFSUtils.getFilePermissions`): with
-/// `hbase.data.umask.enable`, 777 without `hbase.data.umask`, of which Hadoop's file systems then
-/// take `fs.permissions.umask-mode`, too. `None` without that setting: files have the permissions of
-/// all others.
+/// Returns the permission bits of store files (`CommonFSUtils.getFilePermissions`). With
+/// `hbase.data.umask.enable` they are 777 without `hbase.data.umask`, and Hadoop's file systems
+/// remove the bits of `fs.permissions.umask-mode`, too. `None` without that setting: store files
+/// have the permissions of other files.
 ///
 /// # Errors
 /// `InvalidInput` for a setting that cannot be used.

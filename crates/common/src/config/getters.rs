@@ -83,8 +83,8 @@ impl Configuration {
         Ok(self.boolean(key)?.unwrap_or(default))
     }
 
-    /// A umask in Hadoop's two forms (`UmaskParser`): octal digits such as `027`, or the permissions
-    /// that are left, such as `u=rwx,g=r-x,o=`.
+    /// A umask in Hadoop's two forms (`UmaskParser`): octal digits such as `027`, or the
+    /// permissions that it leaves, such as `u=rwx,g=r-x,o=`.
     ///
     /// # Errors
     /// [`ConfigError::Value`] if it is neither, [`ConfigError::Substitution`] as above.
