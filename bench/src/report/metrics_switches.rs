@@ -23,6 +23,8 @@ const SWITCHES: [&str; 3] = [
     "hbase.regionserver.enable.table.query.meter",
     "hbase.regionserver.enable.table.latencies",
 ];
+/// The table of all loads.
+const TABLE: &str = "--table=Small --valueSize=200 --compress=SNAPPY --presplit=8";
 /// Loads of each server. Odd, so that the median is a measured ratio.
 const ROUNDS: usize = 7;
 const ROUNDS_SHORT: usize = 1;
@@ -48,7 +50,7 @@ pub fn measure(context: &ReportContext, results: &mut Results) -> Result<(), Str
 
 /// The measured loads: title and options.
 fn loads(rows: i64) -> [(&'static str, String); 4] {
-    let table = "--table=Small --valueSize=200 --compress=SNAPPY --presplit=8";
+    let table = TABLE;
     [
         ("single Get, cached", format!("--rows={} --oneCon {table} randomRead 5", rows / 5)),
         (
@@ -66,8 +68,7 @@ fn measure_one(context: &ReportContext, variant: ServerVariant, own: &Settings) 
     let rows = context.plan.rows / 4;
     let start = |own: &Settings| -> Result<Session<'_>, String> {
         let session = context.start(variant, context.plan.cache_mib, own)?;
-        let table = "--table=Small --valueSize=200 --compress=SNAPPY --presplit=8";
-        load(&session, "Small", &format!("--rows={} {table}", rows / 4))?;
+        load(&session, "Small", &format!("--rows={} {TABLE}", rows / 4))?;
         Ok(session)
     };
     let sessions = [start(own)?, start(&off)?];

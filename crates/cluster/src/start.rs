@@ -376,7 +376,7 @@ fn serve(
         regionserver: Arc::downgrade(regionserver),
         chunks: Arc::clone(&storage.stores.chunks),
         wals: storage.wals.clone(),
-        rpc: rpc.monitor(),
+        rpc: vec![rpc.monitor()],
         znode_tree: None,
         nonces: Arc::clone(nonces),
     };

@@ -43,7 +43,7 @@ static MKDIRS_LOCK: RwLock<()> = RwLock::new(());
 pub struct LocalFileSystem {
     /// Bytes of a chunk of write-behind; 0 for no write-behind.
     write_behind_bytes: u64,
-    /// Permission bits of bulk files; `None` for those that the process's umask leaves.
+    /// Permission bits of bulk files. `None`: the process's umask determines them.
     bulk_permission: Option<u32>,
 }
 

@@ -155,19 +155,24 @@ fn unusable(text: &str) -> io::Error {
 
 /// Returns the permission bits of store files (`CommonFSUtils.getFilePermissions`). With
 /// `hbase.data.umask.enable` they are 777 without `hbase.data.umask`, and Hadoop's file systems
-/// remove the bits of `fs.permissions.umask-mode`, too. `None` without that setting: store files
-/// have the permissions of other files.
+/// remove the bits of `fs.permissions.umask-mode`, too. `None` without that setting, or if
+/// `hbase.data.umask` is malformed: store files have the permissions of other files.
 ///
 /// # Errors
-/// `InvalidInput` for a setting that cannot be used.
+/// `InvalidInput` for another setting that cannot be used.
 pub fn bulk_permission(conf: &Configuration) -> io::Result<Option<u32>> {
+    const KEY: &str = "hbase.data.umask";
     let invalid = |e| io::Error::new(io::ErrorKind::InvalidInput, e);
     if !conf.get_bool_or("hbase.data.umask.enable", false).map_err(invalid)? {
         return Ok(None);
     }
-    let of_data = conf.get_umask_or("hbase.data.umask", 0).map_err(invalid)?;
     let of_all = conf.get_umask_or("fs.permissions.umask-mode", 0o022).map_err(invalid)?;
-    Ok(Some(0o777 & !of_data & !of_all))
+    let of_data = conf.get_permission_bits(KEY).map_err(invalid)?;
+    if of_data.is_none() && conf.is_set(KEY) {
+        tracing::warn!(key = KEY, "a umask has three octal digits; store files get default permissions");
+        return Ok(None);
+    }
+    Ok(Some(0o777 & !of_data.unwrap_or(0) & !of_all))
 }
 
 #[cfg(test)]
@@ -246,7 +251,8 @@ mod tests {
         assert_eq!(of(&[enabled, ("hbase.data.umask", "077")]).expect("legal"), Some(0o700));
         let both = [enabled, ("hbase.data.umask", "007"), ("fs.permissions.umask-mode", "u=rwx,g=rw,o=")];
         assert_eq!(of(&both).expect("legal"), Some(0o760));
-        assert!(of(&[enabled, ("hbase.data.umask", "x")]).is_err());
+        assert_eq!(of(&[enabled, ("hbase.data.umask", "u=rwx")]).expect("a warning"), None);
+        assert!(of(&[enabled, ("fs.permissions.umask-mode", "x")]).is_err());
 
         let dir = tempfile::tempdir().expect("a directory");
         let mode = |name: &str, fs: LocalFileSystem, options: CreateOptions| {

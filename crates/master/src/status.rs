@@ -22,7 +22,8 @@ impl Master {
         if wants(pb::Option::ClusterId) {
             status.cluster_id = Some(pb::ClusterId { cluster_id: self.parts.cluster_id.clone() });
         }
-        if wants(pb::Option::LiveServers) {
+        // HBase's clients show tasks by server.
+        if wants(pb::Option::LiveServers) || wants(pb::Option::Tasks) {
             let now_ms = self.clock().now_ms();
             let server_load = self.parts.regionserver.server_load(now_ms, now_ms);
             status.live_servers = vec![pb::LiveServerInfo { server: server(), server_load }];

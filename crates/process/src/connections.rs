@@ -22,7 +22,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::io_error;
 
 /// Memory of an idle connection: its task, its socket's entry and its place in tables.
-const CONNECTION_BYTES: u64 = 4 << 10;
+pub(crate) const CONNECTION_BYTES: u64 = 4 << 10;
 /// Fewer connections are useless: the server starts with this many even if they do not fit.
 const CONNECTIONS_MIN: u64 = 64;
 /// The number of descriptors kept for files if a quarter of the limit is less.

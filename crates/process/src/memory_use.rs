@@ -9,10 +9,11 @@ use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_regionserver::RegionServer;
-use evenkeel_rpc::RpcMonitor;
+use evenkeel_rpc::{RpcMonitor, RpcStats};
 use evenkeel_zookeeper::ZnodeTree;
 
-use crate::memory_plan::{BACKGROUND_BYTES, CONNECTION_BYTES, MemoryPlan, NONCE_PART};
+use crate::connections::CONNECTION_BYTES;
+use crate::memory_plan::{BACKGROUND_BYTES, MemoryPlan, NONCE_PART};
 use crate::wals::Wals;
 
 /// The parts of a server that take memory.
@@ -24,8 +25,8 @@ pub struct MemoryMeter {
     pub chunks: Arc<ChunkPool>,
     /// Its WALs.
     pub wals: Wals,
-    /// The monitor of any of its RPC servers, which share their budgets.
-    pub rpc: RpcMonitor,
+    /// The monitors of its RPC servers, which share their budgets.
+    pub rpc: Vec<RpcMonitor>,
     /// Its ZooKeeper endpoint, if it has one.
     pub znode_tree: Option<Arc<ZnodeTree>>,
     /// Its nonces.
@@ -36,7 +37,10 @@ impl MemoryMeter {
     /// Returns the current use of each part. Expensive: it takes the locks of the WALs and of the
     /// caches.
     pub fn read(&self) -> MemoryUse {
-        let (rpc, server) = (self.rpc.stats(), self.regionserver.upgrade());
+        let of_ports: Vec<RpcStats> = self.rpc.iter().map(RpcMonitor::stats).collect();
+        let rpc = of_ports.first().copied().unwrap_or_default();
+        let connections: u64 = of_ports.iter().map(|port| port.connections_open).sum();
+        let server = self.regionserver.upgrade();
         let of_server = |bytes: fn(&RegionServer) -> u64| server.as_deref().map_or(0, bytes);
         MemoryUse {
             caches: of_server(|server| server.cache_stats().memory_bytes),
@@ -50,7 +54,7 @@ impl MemoryMeter {
             zookeeper: self.znode_tree.as_ref().map_or(0, |tree| tree.client_bytes()),
             nonces: self.nonces.bytes(),
             background: running_background() * BACKGROUND_BYTES,
-            connections: rpc.connections_open * CONNECTION_BYTES,
+            connections: connections * CONNECTION_BYTES,
         }
     }
 
@@ -59,7 +63,7 @@ impl MemoryMeter {
     pub fn record(&self, plan: &MemoryPlan) -> Record {
         let mut record = Record::new("MemoryParts", "regionserver", "name=RegionServer,sub=MemoryParts");
         let now = self.read();
-        record.gauge("totalBytes", "Memory of all parts in bytes", now.sum()).gauge(
+        record.gauge("totalBytes", "Memory of all parts in bytes", now.sum() + now.estimated()).gauge(
             "totalBytesMax",
             "evenkeel.memory.size: the limit of all parts in bytes",
             plan.memory,
@@ -132,7 +136,7 @@ pub struct MemoryUse {
     pub nonces: u64,
     /// Running flushes and compactions, each with the plan's estimate of one.
     pub background: u64,
-    /// Open connections, each with the plan's estimate of an idle one.
+    /// Open connections of the RPC ports, each with the plan's estimate of an idle one.
     pub connections: u64,
 }
 
@@ -155,11 +159,15 @@ impl MemoryUse {
         ]
     }
 
-    /// Returns the sum of all parts.
+    /// Returns the sum of what is estimated: background work and connections.
+    pub fn estimated(&self) -> u64 {
+        self.background + self.connections
+    }
+
+    /// Returns the sum of what is counted, without what is estimated.
     pub fn sum(&self) -> u64 {
         let of_data = self.caches + self.chunks + self.logs;
         let of_clients = self.scanners + self.system_scanners + self.zookeeper + self.nonces;
-        let of_replies = self.requests + self.replies + self.buffer_pool;
-        of_data + of_replies + of_clients + self.background + self.connections
+        of_data + self.requests + self.replies + self.buffer_pool + of_clients
     }
 }

@@ -1,9 +1,9 @@
-//! [`CachedRegions`]: how much of each region a cache holds that survives a restart, for reports to
-//! the master. Its CacheAwareLoadBalancer leaves regions where their blocks are cached.
+//! [`CachedRegions`]: how much of each open region the caches hold, for reports to the master. Its
+//! CacheAwareLoadBalancer leaves regions where their blocks are cached.
 //!
-//! HBase reports these sizes only of a persistent bucket cache, and so does this server. HBase adds
-//! and subtracts each block as it is cached and evicted. Here the cache is counted from time to
-//! time instead, on a thread of its own, so that inserting a block updates no further map.
+//! Sizes are reported if the cache survives a restart, as HBase reports `currentRegionCachedRatio`.
+//! HBase also reports `regionCachedInfo` of caches in memory, and of regions that have moved away
+//! since, so that its balancer may move them back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 
 use evenkeel_block_cache::BlockCache;
 use evenkeel_common::clock;
-use evenkeel_common::thread;
 use evenkeel_region::region::Region;
 use parking_lot::Mutex;
 
-/// How long a count is used.
+/// How long a count is used: it lists all store files.
 const COUNTED_EVERY: Duration = Duration::from_secs(30);
 
 /// The cached bytes of store files, by the encoded name of their region.
@@ -23,49 +22,28 @@ pub type CachedBytes = HashMap<String, u64>;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub struct CachedRegions(Arc<Mutex<State>>);
-
-#[derive(Debug, Default)]
-struct State {
-    is_counting: bool,
-    counted_at: Option<Instant>,
-    bytes: Arc<CachedBytes>,
-}
+pub struct CachedRegions(Mutex<Option<(Instant, Arc<CachedBytes>)>>);
 
 impl CachedRegions {
-    /// Returns the latest count, and starts another one if it is due. The count is empty at first,
-    /// and always if the cache is not persistent.
-    pub fn read(&self, cache: &Arc<dyn BlockCache>, regions: &[Arc<Region>]) -> Arc<CachedBytes> {
+    /// Returns the latest count, or makes another one if it is due. It is empty if the cache is not
+    /// persistent.
+    pub fn read(&self, cache: &dyn BlockCache, regions: &[Arc<Region>]) -> Arc<CachedBytes> {
         if !cache.is_persistent() {
             return Arc::default();
         }
-        let mut state = self.0.lock();
-        let is_due = state.counted_at.is_none_or(|at| clock::since(at) >= COUNTED_EVERY);
-        if is_due && !state.is_counting {
-            let (cache, regions, state_of) = (Arc::clone(cache), regions.to_vec(), Arc::clone(&self.0));
-            let count = move || {
-                // A count that panics is made again when the next one is due.
-                let ended = Ended(state_of);
-                let bytes = count(&*cache, &regions);
-                ended.0.lock().bytes = Arc::new(bytes);
-            };
-            state.is_counting = thread::spawn("cached-regions", count).is_ok();
+        let mut latest = self.0.lock();
+        match &*latest {
+            Some((counted_at, bytes)) if clock::since(*counted_at) < COUNTED_EVERY => Arc::clone(bytes),
+            _ => {
+                let bytes = Arc::new(count(cache, regions));
+                *latest = Some((clock::monotonic(), Arc::clone(&bytes)));
+                bytes
+            }
         }
-        Arc::clone(&state.bytes)
     }
 }
 
-/// Marks the running count as ended when it is dropped.
-struct Ended(Arc<Mutex<State>>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        (state.is_counting, state.counted_at) = (false, Some(clock::monotonic()));
-    }
-}
-
-/// Counts the cached bytes of each region. Expensive: it walks over the cache.
+/// Counts the cached bytes of each region.
 fn count(cache: &dyn BlockCache, regions: &[Arc<Region>]) -> CachedBytes {
     let (mut files, mut ids) = (Vec::new(), Vec::new());
     for region in regions {

@@ -14,8 +14,8 @@ use crate::coprocessor::{BuiltIn, Coprocessors};
 use crate::metrics::jvm;
 use crate::tasks;
 
-/// Returns a region's report (`HRegionServer.createRegionLoad`), of which the cache holds
-/// `cached_bytes`. Sizes are in whole MiB or KiB. A nonzero size counts as at least 1, so that a
+/// Returns a region's report (`HRegionServer.createRegionLoad`). The cache holds `cached_bytes` of
+/// its files. Sizes are in whole MiB or KiB. A nonzero size counts as at least 1, so that a
 /// small region does not look empty.
 pub fn region_load(region: &Region, compaction: CompactionState, cached_bytes: u64) -> pb::RegionLoad {
     let load = region.load();
@@ -104,7 +104,7 @@ fn coprocessors(all: &Coprocessors, regions: &[Arc<Region>]) -> Vec<pb::Coproces
 impl RegionServer {
     /// Returns the cached bytes of regions, if the cache is persistent.
     pub fn cached_bytes(&self) -> Arc<CachedBytes> {
-        self.cached_regions.read(&self.cache, &self.regions.all())
+        self.cached_regions.read(&*self.cache, &self.regions.all())
     }
 
     /// Returns the report of a region.

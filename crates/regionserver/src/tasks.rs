@@ -27,7 +27,8 @@ impl From<Task> for pb::ServerTask {
             status: task.status,
             state: pb::server_task::State::Running as i32,
             start_time: Some(task.started_ms.unsigned_abs()),
-            completion_time: Some(0),
+            // HBase sends -1.
+            completion_time: Some(u64::MAX),
         }
     }
 }
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!((&*task.description, &*task.status), ("snapshot: tasks-test of t", "1 of 3 are done"));
         assert!((900_000..=1_000_000).contains(&task.started_ms), "{}", task.started_ms);
         let message = pb::ServerTask::from(task);
-        assert_eq!((message.state(), message.completion_time()), (pb::server_task::State::Running, 0));
+        assert_eq!((message.state(), message.completion_time()), (pb::server_task::State::Running, u64::MAX));
         drop(snapshot);
         assert_eq!(find(), None);
     }

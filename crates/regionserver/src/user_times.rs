@@ -1,13 +1,14 @@
-//! [`UserTimes`]: the times of each user's operations, shown as sub=Users, and the requests of each
-//! of its hosts, which reports to the master have.
+//! [`UserTimes`]: the times of each user's operations, shown as sub=Users. It also counts the
+//! requests of each user by host, for reports to the master.
 //!
 //! `hbase.regionserver.user.metrics.enabled` switches them on; they are off by default, as in
 //! HBase. A request gets the id of its connection's user when it begins, by one look-up of the
 //! name. Without the setting, a request has no id, and nothing is counted.
 //!
 //! The first [`USERS_MAX`] users are counted, and the first [`HOSTS_MAX`] hosts of each. HBase
-//! keeps about as many, those with the most requests (lossy counting). HBase names a host by a
-//! look-up of its address in the DNS; here it is the address.
+//! keeps about as many users, those with the most requests (lossy counting), and all hosts. HBase
+//! names a host by a look-up of its address in the DNS; here it is the address. HBase also counts
+//! the reads inside of Increments and checks.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -81,9 +82,11 @@ impl CountedUser {
         if let Some(host) = &self.host {
             match operation {
                 Operation::Get => host.reads.fetch_add(count, Relaxed),
-                // The rows of a scan are reads.
-                Operation::Scan => 0,
-                _ => host.writes.fetch_add(count, Relaxed),
+                Operation::Put | Operation::Delete | Operation::Increment | Operation::Append => {
+                    host.writes.fetch_add(count, Relaxed)
+                }
+                // The rows of a scan are reads. HBase counts no write of a check.
+                _ => 0,
             };
         }
     }

@@ -409,7 +409,7 @@ fn serve(
         regionserver: Arc::downgrade(regionserver),
         chunks: Arc::clone(&storage.stores.chunks),
         wals: storage.wals.clone(),
-        rpc: master_rpc.monitor(),
+        rpc: vec![master_rpc.monitor(), regionserver_rpc.monitor()],
         znode_tree: Some(Arc::clone(master.znodes().tree())),
         nonces: Arc::clone(&recovery.nonces),
     };

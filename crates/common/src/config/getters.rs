@@ -83,14 +83,24 @@ impl Configuration {
         Ok(self.boolean(key)?.unwrap_or(default))
     }
 
-    /// A umask in Hadoop's two forms (`UmaskParser`): octal digits such as `027`, or the
-    /// permissions that it leaves, such as `u=rwx,g=r-x,o=`.
+    /// A umask in Hadoop's two forms (`UmaskParser`): three or four octal digits such as `027`, or
+    /// the permissions that it leaves, such as `u=rwx,g=rx,o=`.
     ///
     /// # Errors
     /// [`ConfigError::Value`] if it is neither, [`ConfigError::Substitution`] as above.
     pub fn get_umask_or(&self, key: &str, default: u32) -> Result<u32> {
         let Some(text) = self.get_trimmed(key)?.filter(|text| !text.is_empty()) else { return Ok(default) };
-        values::umask(&text).ok_or_else(|| self.unusable(key, "a umask, such as 022 or u=rwx,g=rx,o=rx"))
+        values::octal_mask(&text)
+            .or_else(|| values::symbolic_umask(&text))
+            .ok_or_else(|| self.unusable(key, "a umask, such as 022 or u=rwx,g=rx,o=rx"))
+    }
+
+    /// Permission bits as three or four octal digits; `None` for no or other text.
+    ///
+    /// # Errors
+    /// [`ConfigError::Substitution`] as above.
+    pub fn get_permission_bits(&self, key: &str) -> Result<Option<u32>> {
+        Ok(self.get_trimmed(key)?.and_then(|text| values::octal_mask(&text)))
     }
 
     /// A duration in `unit`: an integer with a suffix `ns us ms s m h d`, or without one, in

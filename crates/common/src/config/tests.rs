@@ -300,20 +300,25 @@ fn sizes_and_times_parse_as_in_hadoop() {
 
 #[test]
 fn umasks_parse_as_in_hadoop() {
+    for (text, mask) in [("000", 0), ("022", 0o022), ("0027", 0o027), ("1777", 0o777)] {
+        assert_eq!(values::octal_mask(text), Some(mask), "{text}");
+    }
+    for bad in ["", "8", "22", "0o22", "2000", "00022", "+22", "u=r"] {
+        assert_eq!(values::octal_mask(bad), None, "{bad}");
+    }
     for (text, mask) in [
-        ("000", 0),
-        ("22", 0o022),
-        ("0027", 0o027),
-        ("1777", 0o777),
-        ("u=rwx,g=r-x,o=", 0o027),
+        ("u=rwx,g=rx,o=", 0o027),
         ("u=rwx,go=rx", 0o022),
+        ("u+rwx,g+rx", 0o027),
+        ("u=rwx,u=r", 0o377),
+        ("u=r,", 0o377),
         ("a=rwx", 0),
         ("=r", 0o333),
     ] {
-        assert_eq!(values::umask(text), Some(mask), "{text}");
+        assert_eq!(values::symbolic_umask(text), Some(mask), "{text}");
     }
-    for bad in ["8", "0o22", "2000", "u", "u=q", "z=r", "u=r,"] {
-        assert_eq!(values::umask(bad), None, "{bad}");
+    for bad in ["u", "u=q", "z=r", "u=r-x", "022"] {
+        assert_eq!(values::symbolic_umask(bad), None, "{bad}");
     }
     let mut conf = Configuration::new();
     assert_eq!(conf.get_umask_or("k", 0o22).expect("the default"), 0o22);

@@ -117,32 +117,41 @@ pub(super) fn list(text: &str) -> Vec<String> {
     text.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-/// Parses a umask: octal digits, or clauses `WHO=PERMISSIONS` of what is not masked.
-pub(super) fn umask(text: &str) -> Option<u32> {
-    if text.bytes().all(|byte| (b'0'..=b'7').contains(&byte)) {
-        return u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o1777).map(|mask| mask & 0o777);
-    }
+/// Parses three octal digits, or four of which the first is 0 or 1: the sticky bit, which is
+/// dropped.
+pub(super) fn octal_mask(text: &str) -> Option<u32> {
+    let digits = match text.len() {
+        4 => text.strip_prefix(['0', '1'])?,
+        _ => text,
+    };
+    let is_octal = digits.len() == 3 && digits.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    is_octal.then(|| u32::from_str_radix(digits, 8).ok()).flatten()
+}
+
+/// Parses a umask of clauses `WHO=PERMISSIONS` or `WHO+PERMISSIONS`, which say what is not masked.
+pub(super) fn symbolic_umask(text: &str) -> Option<u32> {
     let mut allowed = 0;
-    for clause in text.split(',') {
-        let (whom, permissions) = clause.split_once('=')?;
+    for clause in text.split(',').map(str::trim).filter(|clause| !clause.is_empty()) {
+        let at = clause.find(['=', '+'])?;
+        let (whom, permissions) = (clause.get(..at)?, clause.get(at + 1..)?);
         let mut bits = 0;
         for letter in permissions.chars() {
             bits |= match letter {
                 'r' => 0o4,
                 'w' => 0o2,
                 'x' => 0o1,
-                '-' => 0,
                 _ => return None,
             };
         }
         for letter in if whom.is_empty() { "a" } else { whom }.chars() {
-            allowed |= match letter {
-                'u' => bits << 6,
-                'g' => bits << 3,
-                'o' => bits,
-                'a' => bits << 6 | bits << 3 | bits,
+            let (all, some) = match letter {
+                'u' => (0o700, bits << 6),
+                'g' => (0o070, bits << 3),
+                'o' => (0o007, bits),
+                'a' => (0o777, bits << 6 | bits << 3 | bits),
                 _ => return None,
             };
+            allowed = some | if clause.contains('=') { allowed & !all } else { allowed };
         }
     }
     Some(0o777 & !allowed)

@@ -100,12 +100,14 @@ fn every_page_answers_and_is_safe() {
     assert!(rs(&server, "/regions?q=%22%3E%3Cscript%3Ealert(1)").body.contains("&lt;script&gt;alert(1)"));
 }
 
-/// Tooltips of numbers that single items have: there are no metrics of a file, a connection or a
-/// thread.
-const OF_ITEMS: [&str; 16] = [
+/// Tooltips of numbers that single items have: there are no metrics of a file, a log, a request, a
+/// connection or a thread.
+const OF_ITEMS: [&str; 21] = [
     "HBase's own tables",
+    "bytes of buffers that wait or are being written",
     "bytes of replies that the client has not taken",
     "bytes of the file that can be cached",
+    "bytes of the reply",
     "bytes of the requests of these calls",
     "cached blocks of the file",
     "cached bytes of the file",
@@ -115,10 +117,13 @@ const OF_ITEMS: [&str; 16] = [
     "the cached share of these files",
     "the share of its store files that is in the block cache",
     "the share that stays unused when the cache is full: there are no size classes",
+    "their maximum",
+    "time from its arrival until its reply was ready",
     "time from its submission until its end, or until now",
     "time since it began",
     "time since the file was written",
     "time since the last bytes arrived",
+    "time that these requests spent on it",
 ];
 
 /// A number's tooltip names its metrics in `/jmx`, or the setting that it comes from.

@@ -16,7 +16,7 @@ use evenkeel_common::allocator;
 use evenkeel_common::clock;
 use evenkeel_common::thread::{catch_and_log, spawn_essential};
 use evenkeel_metrics::activity::{self, ActivityKind, RunningActivity};
-use evenkeel_region::region::{BrokenFile, Region};
+use evenkeel_region::region::{BrokenFile, Region, RegionCount};
 use parking_lot::Mutex;
 
 use crate::RegionServer;
@@ -170,17 +170,18 @@ struct StateVersion {
     compaction_changes: u64,
 }
 
-/// The rate of requests during the last period.
+/// The rate of reads and writes of rows during the last period
+/// (`MetricsRegionServerWrapperImpl.getRequestsPerSecond`).
 #[derive(Debug, Default)]
 struct RequestRate {
     /// The end of the period, in milliseconds since 1970.
     at_ms: AtomicI64,
-    /// All requests until then.
+    /// The reads and writes of the regions that were open then.
     requests: AtomicU64,
     per_second: AtomicU64,
 }
 
-/// How often the rate of requests is measured (`hbase.regionserver.metrics.period`).
+/// How often the rate of requests is measured: the default of `hbase.regionserver.metrics.period`.
 const RATE_MS: i64 = 5000;
 
 /// Scanners may pin flushed cells up to this fraction (1/`FLUSHED_DIVISOR`) of the limit on
@@ -376,11 +377,17 @@ impl RegionServer {
     }
 
     fn measure_request_rate(&self, now_ms: i64) {
-        let (rate, requests) = (&self.schedule.rate, self.counters.total());
+        let requests_of = |region: &Arc<Region>| {
+            let counts = region.counts();
+            counts.get(RegionCount::Reads) + counts.get(RegionCount::Writes)
+        };
+        let requests: u64 = self.regions.all().iter().map(requests_of).sum();
+        let rate = &self.schedule.rate;
         let since_ms = rate.at_ms.swap(now_ms, Ordering::Relaxed);
         let before = rate.requests.swap(requests, Ordering::Relaxed);
         let ms = now_ms.saturating_sub(since_ms).unsigned_abs();
-        // The first round begins the first period.
+        // The first round begins the first period. A region that was closed has taken its counts
+        // away, so the rate of that period is lower, but not below 0.
         if since_ms > 0 && ms > 0 {
             let per_second = requests.saturating_sub(before).saturating_mul(1000) / ms;
             rate.per_second.store(per_second, Ordering::Relaxed);

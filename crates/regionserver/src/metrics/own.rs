@@ -19,7 +19,11 @@ pub fn record(server: &RegionServer, rpc: &RpcStats, wals: &[&Wal]) -> Record {
     let background = server.background();
     let held = background.write_throttle().count();
     record
-        .gauge("logQueueSizeMax", "The most bytes that waited in the logs' buffers", queue_bytes_peak)
+        .gauge(
+            "logQueueSizeMax",
+            "The sum of the most bytes that waited in each log's buffers",
+            queue_bytes_peak,
+        )
         .counter("logFailureCount", "Writes and syncs of logs that failed", failures)
         .counter("flushFailureCount", "Flushes that failed", background.flush_failures())
         .counter("heldReplyCount", "Replies to writers that were delayed", held)

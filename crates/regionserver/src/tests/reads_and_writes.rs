@@ -1,7 +1,6 @@
 //! Get and Mutate, and finding the region.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_block_cache::{BucketCache, BucketCacheConfig, Engine};
@@ -220,7 +219,9 @@ fn server_loads_count_regions_and_requests() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"v")]);
     server.server.run_chore();
-    let reads = 20;
+    put(&region, &[cell(b"b", b"q", b"v")]);
+    put(&region, &[cell(b"c", b"q", b"v")]);
+    let reads = 18;
     for _ in 0..reads {
         read(&server, &get_request(&region, b"a"), &caller()).expect("read");
     }
@@ -230,7 +231,7 @@ fn server_loads_count_regions_and_requests() {
     let load = server.server.server_load(1, 2);
     assert_eq!(
         (load.region_loads.len(), load.number_of_requests(), load.total_number_of_requests()),
-        (1, reads / 5, reads)
+        (1, (reads + 2) / 5, reads)
     );
     assert!(load.user_loads.is_empty() && load.region_cached_info.is_empty());
     assert!(load.used_heap_mb() > 0, "the memory of this process");
@@ -258,12 +259,6 @@ fn the_load_has_the_cached_part_of_each_region_if_the_cache_is_persistent() {
         put(&region, &[cell(b"a", b"q", b"v")]);
         region.flush().expect("flushed");
         read(&server, &get_request(&region, b"a"), &caller()).expect("read");
-        // The first report starts the count; a later one has it.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while server.server.cached_bytes().is_empty() && cached_mib.is_some() {
-            assert!(Instant::now() < deadline, "no cached region");
-            std::thread::sleep(Duration::from_millis(5));
-        }
         let load = server.server.server_load(1, 2);
         let name = region.info().encoded_name();
         assert_eq!(load.region_cached_info.get(name).copied(), cached_mib);
