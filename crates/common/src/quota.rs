@@ -9,8 +9,10 @@
 //! | `r.all` | of every RegionServer | |
 //! | `exceedThrottleQuota` | one byte: 0 for off | |
 //!
-//! A quota is a `Quotas` message behind the four bytes `PBUF`. The family `u` holds the use of
-//! space, which is not read here.
+//! A quota is a `Quotas` message behind the four bytes `PBUF`. [`space`] has the cells of the
+//! family `u`, which hold the use of space.
+
+pub mod space;
 
 use bytes::Bytes;
 use evenkeel_protocol::{from_magic, pb, with_magic};
@@ -85,6 +87,11 @@ impl QuotaTarget {
             Self::UserNamespace(_, namespace) => format!("s.{namespace}:").into(),
             _ => Bytes::from_static(SETTINGS),
         }
+    }
+
+    /// Returns what a quota of space is for: a table or a namespace.
+    pub fn is_spatial(&self) -> bool {
+        matches!(self, Self::Table(_) | Self::Namespace(_))
     }
 
     /// Returns the target of a cell of the family `q`; `None` if there is none, as for

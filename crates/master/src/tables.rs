@@ -46,12 +46,13 @@ impl Master {
         let master = Arc::clone(self);
         let name = table.name().clone();
         let bytes = checks::descriptor_bytes(&table) + checks::split_bytes(&splits);
-        self.procedures.submit_holding(bytes, "CreateTableProcedure", nonce, Some(&name), move || {
+        self.procedures.submit_holding(bytes, "CreateTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(table.name())?;
             let _namespace = master.namespace_lock.read();
             master.parts.namespaces.revert_failed_writes()?;
             master.parts.namespaces.get(table.name().namespace())?;
             master.check_absent(table.name())?;
+            let _planned = master.plan_new_table(&name, splits.len() + 1)?;
             master.create_now(Arc::new(table), &splits)
         })
     }

@@ -41,7 +41,9 @@ fn truncate_table(master: &Arc<Master>, q: pb::TruncateTableRequest) -> Result<p
 }
 
 fn enable_table(master: &Arc<Master>, q: pb::EnableTableRequest) -> Result<pb::EnableTableResponse> {
-    let id = master.enable_table(name_of(&q.table_name)?, (q.nonce_group(), q.nonce()))?;
+    let name = name_of(&q.table_name)?;
+    master.check_enable_by_client(&name)?;
+    let id = master.enable_table(name, (q.nonce_group(), q.nonce()))?;
     Ok(pb::EnableTableResponse { proc_id: Some(id) })
 }
 

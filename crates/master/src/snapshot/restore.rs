@@ -87,6 +87,7 @@ impl Master {
                 master.parts.namespaces.revert_failed_writes()?;
                 master.parts.namespaces.get(name.namespace())?;
                 master.check_absent(&name)?;
+                let _planned = master.plan_new_table(&name, snapshot.regions.len())?;
                 let _files_stay = master.cleaners.pause();
                 master.clone_now(&snapshot, Arc::new(descriptor))
             },
@@ -140,6 +141,7 @@ impl Master {
                 let _lock = master.lock_table(&name)?;
                 let table = master.table(&name)?;
                 check_restorable(&table)?;
+                let _planned = master.plan_restored_table(&name, snapshot.regions.len())?;
                 let _files_stay = master.cleaners.pause();
                 master.restore_now(&snapshot, &table)
             },

@@ -119,6 +119,11 @@ impl ParsedQuotas {
         parsed
     }
 
+    /// Returns the quotas of all targets.
+    pub fn into_quotas(self) -> Vec<(QuotaTarget, pb::Quotas)> {
+        self.quotas
+    }
+
     /// Returns true if a table has a limit that all servers share.
     pub fn shares_tables(&self) -> bool {
         let is_shared = |quotas: &pb::Quotas| {
