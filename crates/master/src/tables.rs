@@ -166,6 +166,11 @@ impl Master {
                 format!("Cannot disable system table {name}"),
             ));
         }
+        self.submit_disable(name, nonce)
+    }
+
+    /// As [`Master::disable_table`], whose checks of the table fail the procedure.
+    pub(crate) fn submit_disable(self: &Arc<Self>, name: TableName, nonce: Nonce) -> Result<u64> {
         let master = Arc::clone(self);
         self.procedures.submit("DisableTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
@@ -215,6 +220,11 @@ impl Master {
             return Ok(id);
         }
         self.check_disabled(&name)?;
+        self.submit_enable(name, nonce)
+    }
+
+    /// As [`Master::enable_table`], whose checks of the table fail the procedure.
+    pub(crate) fn submit_enable(self: &Arc<Self>, name: TableName, nonce: Nonce) -> Result<u64> {
         let master = Arc::clone(self);
         self.procedures.submit("EnableTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;

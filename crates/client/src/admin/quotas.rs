@@ -177,9 +177,7 @@ impl Admin {
         let tables = response.table_snapshots.into_iter();
         let namespaces = response.ns_snapshots.into_iter();
         Ok(SpaceQuotaStates {
-            tables: tables
-                .filter_map(|of| table_use(of.table_name, of.snapshot))
-                .collect::<Result<_>>()?,
+            tables: tables.filter_map(|of| table_use(of.table_name, of.snapshot)).collect::<Result<_>>()?,
             namespaces: namespaces
                 .filter_map(|of| Some((of.namespace?, SpaceUse::from_message(&of.snapshot?))))
                 .collect(),

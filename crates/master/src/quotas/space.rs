@@ -100,6 +100,8 @@ struct TableSize {
 /// The states of the tables and namespaces with quotas.
 #[derive(Debug, Default)]
 struct States {
+    /// Whether those that an earlier process has written were read.
+    are_restored: bool,
     tables: BTreeMap<TableName, SpaceUse>,
     namespaces: BTreeMap<String, SpaceUse>,
 }
@@ -331,12 +333,15 @@ impl Master {
         Ok(())
     }
 
-    /// Forgets the states of what has no quota, and takes those that are not known from
-    /// hbase:quota: an earlier process has written them.
+    /// Forgets the states of what has no quota. The first time, takes those of tables that an
+    /// earlier process has written.
     fn restore_states(&self, seen: &Observation) {
         let mut states = self.quotas.space.states.lock();
         states.tables.retain(|table, _| seen.quotas.tables.contains_key(table));
         states.namespaces.retain(|name, _| seen.quotas.namespaces.contains_key(name));
+        if std::mem::replace(&mut states.are_restored, true) {
+            return;
+        }
         for table in seen.quotas.tables.keys() {
             if let Some(stored) = seen.usage.tables.get(table) {
                 states.tables.entry(table.clone()).or_insert(*stored);
@@ -401,7 +406,7 @@ impl Master {
         }
         match (before.and_then(|state| state.violated), target.violated) {
             (_, Some(Policy::Disable)) => self.disable_for_quota(table),
-            (Some(Policy::Disable), _) => self.enable_for_quota(table),
+            (Some(Policy::Disable), _) => drop(self.enable_for_quota(table)),
             _ => {}
         }
         Ok(())
@@ -438,24 +443,28 @@ impl Master {
         }
     }
 
-    /// Disables a table that exceeds its quota, if it is enabled.
+    /// Disables a table that exceeds its quota, if it is enabled. System tables stay enabled, as
+    /// in HBase, whose master refuses to disable them.
     fn disable_for_quota(self: &Arc<Self>, table: &TableName) {
         let is_enabled = self.table(table).is_ok_and(|table| table.state == TableState::Enabled);
-        if !is_enabled {
+        if !is_enabled || table.is_system() {
             return;
         }
-        match self.disable_table(table.clone(), (0, 0)) {
+        match self.submit_disable(table.clone(), (0, 0)) {
             Ok(_) => tracing::warn!(%table, "the table exceeds its quota of space: it is disabled"),
             Err(error) => tracing::error!(%table, %error, "a table that exceeds its quota is not disabled"),
         }
     }
 
-    fn enable_for_quota(self: &Arc<Self>, table: &TableName) {
-        match self.enable_table(table.clone(), (0, 0)) {
-            Ok(_) => tracing::info!(%table, "the table is within its quota of space: it is enabled"),
-            Err(error) if matches!(error.kind(), ErrorKind::TableNotDisabled | ErrorKind::TableNotFound) => {}
-            Err(error) => tracing::error!(%table, %error, "a table within its quota is not enabled"),
+    /// Enables a table that a quota had disabled. The procedure fails if it is not disabled, or
+    /// does not exist.
+    fn enable_for_quota(self: &Arc<Self>, table: &TableName) -> Option<u64> {
+        let procedure = self.submit_enable(table.clone(), (0, 0));
+        match &procedure {
+            Ok(_) => tracing::info!(%table, "no quota of space disables the table: it is enabled"),
+            Err(error) => tracing::error!(%table, %error, "a table that no quota disables is not enabled"),
         }
+        procedure.ok()
     }
 
     /// Deletes the use of space of a table, or of the tables of a namespace that have no quota of
@@ -509,7 +518,7 @@ impl Master {
             self.reload_space_quotas();
         }
         let Some(table) = freed.disabled else { return };
-        let Ok(procedure) = self.enable_table(table, (0, 0)) else { return };
+        let Some(procedure) = self.enable_for_quota(&table) else { return };
         let (done, ended) = crossbeam_channel::bounded(1);
         self.procedures.on_outcome(procedure, move |_| done.send(()).unwrap_or_default());
         // Clients see the state of the table in any case.

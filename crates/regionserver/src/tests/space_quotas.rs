@@ -274,7 +274,10 @@ fn compactions_are_refused_to_users_of_one_policy() {
     for user in [Some("bob"), Some("bob/host@REALM"), None] {
         let error = check(user).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::DoNotRetry);
-        assert_eq!(error.message(), "Compactions on this region are disabled due to a space quota violation.");
+        assert_eq!(
+            error.message(),
+            "Compactions on this region are disabled due to a space quota violation."
+        );
     }
     check(Some("root/host@REALM")).expect("a superuser");
 }

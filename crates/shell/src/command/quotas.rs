@@ -1,7 +1,7 @@
 //! Quotas: limits on requests, and on space.
 
-use evenkeel_client::admin::{Quota, QuotaFilter, QuotaSettings};
 use evenkeel_client::Admin;
+use evenkeel_client::admin::{Quota, QuotaFilter, QuotaSettings};
 use evenkeel_common::quota::space::SpaceUse;
 use evenkeel_common::quota::{ALL_SERVERS, QuotaTarget};
 use evenkeel_common::{ServerName, TableName};
