@@ -36,8 +36,8 @@ use crate::meta::TableState;
 
 /// How long a removal of a quota waits until the table that it had disabled is enabled.
 const ENABLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The maximum number of cells of snapshots that are read; more are ignored.
-const SNAPSHOT_CELLS_MAX: usize = 1_000_000;
+/// The maximum number of cells of the family `u` that are read; more are ignored.
+const USAGE_CELLS_MAX: usize = 1_000_000;
 
 /// The settings of quotas of space.
 #[derive(Clone, Copy, Debug)]
@@ -181,6 +181,9 @@ pub(super) struct SpaceUsage {
     pub(super) snapshots: BTreeMap<TableName, BTreeMap<String, u64>>,
     pub(super) namespaces: BTreeMap<String, u64>,
     cells: usize,
+    /// Cells that cannot be decoded, and the first of their errors.
+    failed: usize,
+    error: Option<HBaseError>,
 }
 
 impl SpaceUsage {
@@ -189,9 +192,10 @@ impl SpaceUsage {
         let Some(cell) = UsageCell::parse(row, qualifier) else { return true };
         self.cells += 1;
         if let Err(error) = self.add(cell, value) {
-            tracing::warn!(row = %row.escape_ascii(), %error, "a cell of hbase:quota is ignored");
+            self.failed += 1;
+            self.error.get_or_insert(error);
         }
-        self.cells < SNAPSHOT_CELLS_MAX
+        self.cells < USAGE_CELLS_MAX
     }
 
     fn add(&mut self, cell: UsageCell, value: &[u8]) -> Result<()> {
@@ -264,6 +268,9 @@ impl Master {
         let mut usage = SpaceUsage::default();
         let table = self.own_quota_table();
         table.visit(quota::USAGE_FAMILY, |cell| usage.push(cell.row(), cell.qualifier(), cell.value()))?;
+        if let Some(error) = &usage.error {
+            tracing::warn!(cells = usage.failed, %error, "cells of hbase:quota are ignored");
+        }
         Ok(usage)
     }
 
