@@ -34,9 +34,9 @@ pub enum Quota {
 /// The use of space of tables and namespaces with quotas of space.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SpaceQuotaStates {
-    /// Of tables with quotas of their own.
+    /// The use of tables with quotas of their own.
     pub tables: Vec<(TableName, SpaceUse)>,
-    /// Of namespaces.
+    /// The use of namespaces.
     pub namespaces: Vec<(String, SpaceUse)>,
 }
 
