@@ -1,5 +1,5 @@
-//! Quotas and limits of namespaces through the stock client, on a server that has them: stock HBase,
-//! or Evenkeel.
+//! Quotas and limits of namespaces through the stock client, on a server that has them: stock
+//! HBase, or Evenkeel.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Quotas: limits on requests by user, table, namespace and RegionServer, and on the space of tables
-//! and namespaces.
+//! Quotas: limits on requests by user, table, namespace and RegionServer, and on the space of
+//! tables and namespaces.
 
 use evenkeel_common::quota::space::{SpaceUse, UsageCell, decode_size};
 use evenkeel_common::quota::{self, QuotaTarget};

@@ -1,19 +1,20 @@
 //! Decides which tables exceed their quotas of space (HBase's `QuotaObserverChore`).
 //!
 //! The RegionServer reports the sizes of its regions, which are kept here for a while. At intervals
-//! the sizes of a table's regions and of its snapshots are added and compared with the quotas of the
-//! table and of its namespace. The result is written to hbase:quota, from where the RegionServer
-//! reads the policies that it enforces. The quota of a table takes precedence over that of its
-//! namespace.
+//! the sizes of a table's regions and of its snapshots are added and compared with the quotas of
+//! the table and of its namespace. The result is written to hbase:quota, from where the
+//! RegionServer reads the policies that it enforces. The quota of a table takes precedence over
+//! that of its namespace.
 //!
 //! A table of which less than a share of the regions is reported counts as within its quota. The
-//! policy `DISABLE` of a table's quota disables the table. The sizes that its regions had stay then,
-//! since nothing reports them.
+//! policy `DISABLE` of a table's quota disables the table. The sizes that its regions had stay
+//! then, since nothing reports them.
 //!
 //! # Differences from HBase
 //! The state of a table or namespace is forgotten with its quota. HBase keeps it, and would not
-//! enforce the same quota if it were set again. After a restart the states are those in hbase:quota.
-//! So a disabled table whose limit is raised is enabled, which HBase's next master would not do.
+//! enforce the same quota if it were set again. After a restart the states are those in
+//! hbase:quota. So a disabled table whose limit is raised is enabled, which HBase's next master
+//! would not do.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
