@@ -4,7 +4,8 @@
 //! HBase keeps the numbers in memory, and they drift when a change fails. Here hbase:meta is
 //! counted when a change begins, if its namespace has a limit. A change in progress counts with the
 //! number of regions that its table will have ([`PlannedRegions`]), so that concurrent changes
-//! cannot exceed a limit together.
+//! cannot exceed a limit together. hbase:meta is read without a lock, and again if a change has
+//! ended in the meantime.
 
 use std::collections::HashMap;
 
@@ -63,10 +64,17 @@ pub(crate) fn check_limits(namespace: &pb::NamespaceDescriptor) -> Result<()> {
     Ok(())
 }
 
-/// The numbers of regions that tables will have after changes in progress. A table has at most one:
-/// its lock is held.
+/// The changes in progress.
 #[derive(Debug, Default)]
-pub(crate) struct NamespaceUsage(Mutex<HashMap<TableName, usize>>);
+pub(crate) struct NamespaceUsage(Mutex<Planned>);
+
+#[derive(Debug, Default)]
+struct Planned {
+    /// The numbers of regions that tables will have. A table has at most one: its lock is held.
+    regions: HashMap<TableName, usize>,
+    /// The number of changes that have ended.
+    ended: u64,
+}
 
 /// Counts a table's future regions until it is dropped: hbase:meta counts them then, or the change
 /// has failed.
@@ -78,7 +86,9 @@ pub(crate) struct PlannedRegions<'a> {
 
 impl Drop for PlannedRegions<'_> {
     fn drop(&mut self) {
-        self.usage.0.lock().remove(&self.table);
+        let mut planned = self.usage.0.lock();
+        planned.regions.remove(&self.table);
+        planned.ended += 1;
     }
 }
 
@@ -87,6 +97,14 @@ impl Drop for PlannedRegions<'_> {
 struct Counts(HashMap<TableName, usize>);
 
 impl Counts {
+    /// Counts changes in progress.
+    fn add_planned(&mut self, namespace: &str, planned: &HashMap<TableName, usize>) {
+        for (table, regions) in planned.iter().filter(|(table, _)| table.namespace() == namespace) {
+            let count = self.0.entry(table.clone()).or_default();
+            *count = (*count).max(*regions);
+        }
+    }
+
     fn tables(&self) -> i64 {
         signed(self.0.len())
     }
@@ -192,26 +210,38 @@ impl Master {
         let namespace = self.namespaces().get(table.namespace())?;
         let limits = NamespaceLimits::of(&namespace)?;
         let usage = &self.namespace_usage;
-        let mut known = usage.0.lock();
-        if limits != NamespaceLimits::NONE {
-            check(&self.count_namespace(table.namespace(), &known)?, limits)?;
+        if limits == NamespaceLimits::NONE {
+            let present = self.live_regions(table)?.len();
+            usage.0.lock().regions.insert(table.clone(), planned(present));
+            return Ok(Some(PlannedRegions { usage, table: table.clone() }));
         }
-        let present = self.live_regions(table)?.len();
-        known.insert(table.clone(), planned(present));
-        Ok(Some(PlannedRegions { usage, table: table.clone() }))
+        loop {
+            let ended = usage.0.lock().ended;
+            let mut counts = self.count_namespace(table.namespace())?;
+            let mut all = usage.0.lock();
+            // What has ended may be in neither.
+            if all.ended != ended {
+                continue;
+            }
+            let present = counts.0.get(table).copied().unwrap_or(0);
+            counts.add_planned(table.namespace(), &all.regions);
+            check(&counts, limits)?;
+            all.regions.insert(table.clone(), planned(present));
+            return Ok(Some(PlannedRegions { usage, table: table.clone() }));
+        }
     }
 
-    fn count_namespace(&self, namespace: &str, planned: &HashMap<TableName, usize>) -> Result<Counts> {
-        let mut counts = Counts::default();
-        for table in self.tables().into_iter().map(|table| table.descriptor.name().clone()) {
-            if table.namespace() == namespace {
-                let regions = self.live_regions(&table)?.len();
-                counts.0.insert(table, regions);
+    /// Counts the regions of a namespace's tables in hbase:meta, which is read once.
+    fn count_namespace(&self, namespace: &str) -> Result<Counts> {
+        let tables = self.tables().into_iter().map(|table| table.descriptor.name().clone());
+        let of_namespace = tables.filter(|table| table.namespace() == namespace);
+        let mut counts = Counts(of_namespace.map(|table| (table, 0)).collect());
+        for region in self.parts.meta.regions(None)?.into_iter().map(|region| region.info) {
+            if !region.is_split_parent()
+                && let Some(count) = counts.0.get_mut(region.table())
+            {
+                *count += 1;
             }
-        }
-        for (table, regions) in planned.iter().filter(|(table, _)| table.namespace() == namespace) {
-            let count = counts.0.entry(table.clone()).or_default();
-            *count = (*count).max(*regions);
         }
         Ok(counts)
     }

@@ -11,14 +11,18 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`chore`] | the thread of the periodic work of quotas of space |
+//! | [`chore`] | the threads of the periodic work of quotas of space |
+//! | `disable` | disables and enables tables for quotas of space |
 //! | `merge` | what a request to set a quota makes of the present ones |
+//! | `removal` | changes of quotas, and what a removed quota of space leaves to do |
 //! | `rows` | reads and writes rows of hbase:quota |
 //! | [`snapshot_sizes`] | the sizes of snapshots, which count against quotas of space |
 //! | [`space`] | decides which tables exceed their quotas of space |
 
 pub(crate) mod chore;
+mod disable;
 mod merge;
+mod removal;
 mod rows;
 pub(crate) mod snapshot_sizes;
 pub(crate) mod space;
@@ -28,15 +32,15 @@ use std::sync::atomic::Ordering;
 
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::quota::{self, ALL_SERVERS, QuotaTarget};
-use evenkeel_common::{ErrorKind, HBaseError, Result};
+use evenkeel_common::{HBaseError, Result, TableName};
 use evenkeel_protocol::pb;
 use evenkeel_regionserver::quotas::settings::ENABLED;
 use evenkeel_regionserver::quotas::table::LocalQuotaTable;
 use parking_lot::Mutex;
 
-use self::merge::{merge, target_of, unsupported};
+use self::merge::{target_of, unsupported};
 use self::rows::Column;
-use self::space::{Freed, SpaceObserver, SpaceSettings};
+use self::space::{SpaceObserver, SpaceSettings};
 use super::Master;
 
 /// Whether the quotas of a deleted table or namespace are removed.
@@ -47,8 +51,8 @@ const REMOVE_ON_DELETE: &str = "hbase.quota.remove.on.table.delete";
 pub(crate) struct Quotas {
     is_enabled: bool,
     removes_on_delete: bool,
-    /// Held during a change. The timestamp of the last write: every write has a later one, so that
-    /// a delete never hides a later put.
+    /// Held during a change, and before the locks of `space`. The timestamp of the last write:
+    /// every write has a later one, so that a delete never hides a later put.
     last_write_ms: Mutex<i64>,
     space: SpaceObserver,
 }
@@ -66,6 +70,13 @@ impl Quotas {
             last_write_ms: Mutex::new(0),
             space: SpaceObserver::new(SpaceSettings::from(conf).map_err(bad)?),
         })
+    }
+}
+
+impl Quotas {
+    /// Forgets the sizes of a table's regions, which were replaced.
+    pub(crate) fn forget_sizes(&self, table: &TableName) {
+        self.space.forget_sizes(table);
     }
 }
 
@@ -130,69 +141,16 @@ impl Master {
     ///
     /// # Errors
     /// `DoNotRetryIOException` if quotas are not enabled, or the request is invalid; `IOException`
-    /// before the table was created; errors of the table's region.
+    /// before the table was created; errors of the table's region, and those of enabling a table
+    /// that the removed quota had disabled.
     pub fn set_quota(self: &Arc<Self>, request: &pb::SetQuotaRequest) -> Result<()> {
         if !self.quotas.is_enabled {
             return Err(unsupported("quota support disabled"));
         }
         let target = target_of(request)?;
-        let alone = self.quotas.space.observing.lock();
-        let mut last_ms = self.quotas.last_write_ms.lock();
-        let removes_throttle = request.throttle.as_ref().is_some_and(|throttle| throttle.r#type.is_none());
-        let present = match self.read_quotas(&target) {
-            Err(error) if removes_throttle && error.kind() == ErrorKind::Deserialization => {
-                tracing::warn!(?target, %error, "quotas that cannot be decoded are removed");
-                Ok(None)
-            }
-            present => present,
-        };
-        let merged = match request.remove_all() {
-            true => None,
-            false => merge(present?, request)?,
-        };
-        let keeps_space = merged.as_ref().is_some_and(|quotas| quotas.space.is_some());
-        let freed = if keeps_space { Freed::default() } else { self.free_space(&target, &mut last_ms)? };
-        self.write_quotas(&target, merged.as_ref(), &mut last_ms)?;
-        drop((last_ms, alone));
-        tracing::info!(?target, is_set = merged.is_some(), "quotas changed");
+        let is_freed = self.change_quota(&target, request)?;
         self.reload_quotas();
-        self.finish_freeing(freed);
-        Ok(())
-    }
-
-    /// Removes the quotas of a table or namespace that was deleted: those of users on it stay, as
-    /// in HBase. A failure is logged: nobody waits for it.
-    pub(crate) fn remove_quotas_of_deleted(&self, target: &QuotaTarget) {
-        if !self.quotas.is_enabled {
-            return;
-        }
-        if let QuotaTarget::Table(table) = target {
-            self.quotas.space.forget_table(table);
-        }
-        if !self.quotas.removes_on_delete {
-            return;
-        }
-        if let Err(error) = self.remove_quotas(target) {
-            tracing::warn!(?target, %error, "the quotas of what was deleted are not removed");
-        }
-    }
-
-    fn remove_quotas(&self, target: &QuotaTarget) -> Result<()> {
-        let alone = self.quotas.space.observing.lock();
-        let mut last_ms = self.quotas.last_write_ms.lock();
-        let present = self.read_quotas(target)?;
-        // The use of space of a table is there also if only its namespace has a quota.
-        let freed = self.free_space(target, &mut last_ms)?;
-        if let Some(mut quotas) = present {
-            (quotas.throttle, quotas.space) = (None, None);
-            let left = quotas.bypass_globals.is_some().then_some(&quotas);
-            self.write_quotas(target, left, &mut last_ms)?;
-        }
-        drop((last_ms, alone));
-        if present.is_some() {
-            self.reload_quotas();
-        }
-        if freed.is_changed {
+        if is_freed {
             self.reload_space_quotas();
         }
         Ok(())

@@ -285,6 +285,7 @@ impl Master {
         self.parts.meta.commit(changes)?;
         let intent = prepared.commit();
         drop(regions.serve());
+        self.quotas.forget_sizes(name);
         self.store_table(Arc::clone(&table.descriptor), TableState::Enabled);
         self.update_replicas(name);
         self.archive_replaced(name, before, intent);

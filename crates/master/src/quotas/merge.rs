@@ -104,17 +104,15 @@ fn merge_space(
 fn check_space(space: &pb::SpaceQuota) -> Result<pb::SpaceQuota> {
     let limit = space.soft_limit;
     let limit = limit.ok_or_else(|| illegal("Cannot handle SpaceQuota without a soft limit"))?;
-    if space.violation_policy.is_none() {
+    let Some(policy) = space.violation_policy else {
         return Err(illegal("Cannot handle SpaceQuota without a violation policy"));
-    }
+    };
+    let policy = pb::SpaceViolationPolicy::try_from(policy)
+        .map_err(|_| illegal(&format!("The violation policy {policy} is unknown.")))?;
     if i64::try_from(limit).is_err() {
         return Err(illegal("Size limit must be a non-negative value."));
     }
-    Ok(pb::SpaceQuota {
-        soft_limit: Some(limit),
-        violation_policy: Some(space.violation_policy().into()),
-        remove: None,
-    })
+    Ok(pb::SpaceQuota { soft_limit: Some(limit), violation_policy: Some(policy.into()), remove: None })
 }
 
 fn check_limit(limit: &pb::TimedQuota) -> Result<()> {
@@ -253,6 +251,8 @@ mod tests {
             message(space(Some(quota(Some(1), None)))),
             "Cannot handle SpaceQuota without a violation policy"
         );
+        let unknown = pb::SpaceQuota { soft_limit: Some(1), violation_policy: Some(99), remove: None };
+        assert_eq!(message(space(Some(unknown))), "The violation policy 99 is unknown.");
         assert_eq!(
             message(space(Some(quota(Some(u64::MAX), policy)))),
             "Size limit must be a non-negative value."

@@ -3,7 +3,8 @@
 //!
 //! Snapshots of tables that have a quota, or whose namespace has one, have a size: the bytes of
 //! their files that the table no longer has and that no earlier snapshot has, by the order of the
-//! snapshots' names. Those files are in the archive. HBase also adds a file when it is archived,
+//! snapshots' names. Those files are in the archive. A snapshot that cannot be read keeps the size
+//! that it had. HBase also adds a file when it is archived,
 //! until the next time all sizes are computed; here sizes change only then.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -14,6 +15,7 @@ use evenkeel_common::{RegionInfo, Result, TableName};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 
+use super::chore::Stop;
 use super::rows::Column;
 use super::space::SpaceUsage;
 use crate::{Master, reconcile};
@@ -22,26 +24,38 @@ use crate::{Master, reconcile};
 type Snapshots = BTreeMap<TableName, BTreeSet<String>>;
 
 impl Master {
-    /// Computes and writes the sizes of snapshots. A failure is logged; the next time computes all
-    /// again.
-    pub(crate) fn measure_snapshots(&self) {
-        if let Err(error) = self.measure_snapshots_now() {
+    /// Computes and writes the sizes of snapshots, unless it is stopped. A failure is logged; the
+    /// next time computes all again.
+    pub(crate) fn measure_snapshots(&self, stop: &Stop) {
+        if let Err(error) = self.measure_snapshots_now(stop) {
             tracing::warn!(%error, "the sizes of snapshots could not be computed");
         }
     }
 
-    fn measure_snapshots_now(&self) -> Result<()> {
+    fn measure_snapshots_now(&self, stop: &Stop) -> Result<()> {
         let snapshots = self.limited_snapshots()?;
         let usage = self.read_space_usage()?;
         self.delete_sizes_of_others(&snapshots, &usage)?;
         let mut of_namespaces = BTreeMap::<_, u64>::new();
         for (table, names) in &snapshots {
             let mut total: u64 = 0;
-            for (name, bytes) in self.sizes_of(table, names)? {
-                total = total.saturating_add(bytes);
-                let known = usage.snapshots.get(table).and_then(|sizes| sizes.get(&name));
-                let row = QuotaTarget::Table(table.clone()).row();
-                self.write_size(&row, &space::size_qualifier(&name), known, bytes)?;
+            let row = QuotaTarget::Table(table.clone()).row();
+            let mut counted = self.files_of(table)?;
+            for name in names {
+                if stop.is_requested() {
+                    return Ok(());
+                }
+                let known = usage.snapshots.get(table).and_then(|sizes| sizes.get(name));
+                match self.size_of(table, name, &mut counted) {
+                    Ok(bytes) => {
+                        total = total.saturating_add(bytes);
+                        self.write_size(&row, &space::size_qualifier(name), known, bytes)?;
+                    }
+                    Err(error) => {
+                        tracing::warn!(snapshot = name, %error, "the size of a snapshot cannot be computed");
+                        total = total.saturating_add(known.copied().unwrap_or(0));
+                    }
+                }
             }
             let sum = of_namespaces.entry(table.namespace()).or_default();
             *sum = sum.saturating_add(total);
@@ -103,24 +117,11 @@ impl Master {
         self.write_cell(Column::of_usage(row, qualifier), &space::encode_size(bytes), &mut last_ms)
     }
 
-    /// Returns the size of each snapshot of a table. A snapshot that cannot be read is logged, and
-    /// keeps the size that it had.
-    fn sizes_of(&self, table: &TableName, names: &BTreeSet<String>) -> Result<Vec<(String, u64)>> {
-        let mut counted = self.files_of(table)?;
-        let mut sizes = Vec::new();
-        for name in names {
-            match self.snapshots().read(name) {
-                Ok(snapshot) => {
-                    let regions = snapshot.regions.iter();
-                    let bytes = regions.map(|region| self.archived_bytes(table, region, &mut counted)).sum();
-                    sizes.push((name.clone(), bytes));
-                }
-                Err(error) => {
-                    tracing::warn!(snapshot = name, %error, "the size of a snapshot cannot be computed");
-                }
-            }
-        }
-        Ok(sizes)
+    /// Returns the size of a snapshot of a table: the bytes of its files that are not counted yet.
+    fn size_of(&self, table: &TableName, name: &str, counted: &mut HashSet<String>) -> Result<u64> {
+        let regions = self.snapshots().read(name)?.regions;
+        let sizes = regions.iter().map(|region| self.archived_bytes(table, region, counted));
+        Ok(sizes.fold(0, u64::saturating_add))
     }
 
     /// Returns the names of a table's store files.

@@ -6,38 +6,42 @@
 //! RegionServer reads the policies that it enforces. The quota of a table takes precedence over
 //! that of its namespace.
 //!
-//! A table of which less than a share of the regions is reported counts as within its quota. The
-//! policy `DISABLE` of a table's quota disables the table. The sizes that its regions had stay
-//! then, since nothing reports them.
+//! A table of which less than a share of the regions is reported counts as within its quota. But
+//! a state that an earlier process has stored stays until enough regions were reported once. The
+//! policy `DISABLE` of a table's quota disables the table ([`super::disable`]). The sizes that its
+//! regions had stay then, since nothing reports them.
+//!
+//! Quotas and sizes are read without a lock. Each state is written under the lock of writes, if
+//! its quota is still the one that was compared.
 //!
 //! # Differences from HBase
 //! The state of a table or namespace is forgotten with its quota. HBase keeps it, and would not
-//! enforce the same quota if it were set again. After a restart the states are those in
-//! hbase:quota. So a disabled table whose limit is raised is enabled, which HBase's next master
-//! would not do.
+//! enforce the same quota if it were set again. After a restart the states of tables with quotas
+//! are those in hbase:quota. So a disabled table whose limit is raised is enabled, which HBase's
+//! next master would not do. The state of a namespace is computed when a size of one of its tables
+//! is known; until then its policy stays in force.
+//!
+//! Quotas that cannot be read, or are too many, end a comparison: no policy changes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use evenkeel_common::config::{ConfigError, Configuration};
 use evenkeel_common::quota::space::{self, Policy, SpaceUse, UsageCell};
 use evenkeel_common::quota::{self, QuotaTarget};
-use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableName};
+use evenkeel_common::{HBaseError, RegionInfo, Result, TableName};
 use evenkeel_protocol::pb;
-use evenkeel_regionserver::quotas::limits::ParsedQuotas;
+use evenkeel_regionserver::quotas::limits::{ParsedQuotas, QuotaCells, TABLE_BYTES_MAX};
 use evenkeel_regionserver::quotas::settings::{SpaceTimes, TaskTimes, task_times};
+use evenkeel_regionserver::quotas::space::TableUses;
 use evenkeel_regionserver::quotas::table::LocalQuotaTable;
-use evenkeel_regionserver::quotas::{QuotaTable, space::TableUses};
 use parking_lot::Mutex;
 
 use super::rows::Column;
 use crate::Master;
 use crate::meta::TableState;
 
-/// How long a removal of a quota waits until the table that it had disabled is enabled.
-const ENABLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The maximum number of cells of the family `u` that are read; more are ignored.
+/// The maximum number of cells of the family `u` that are read.
 const USAGE_CELLS_MAX: usize = 1_000_000;
 
 /// The settings of quotas of space.
@@ -100,11 +104,17 @@ struct TableSize {
 
 /// The states of the tables and namespaces with quotas.
 #[derive(Debug, Default)]
-struct States {
+pub(super) struct States {
     /// Whether those that an earlier process has written were read.
     are_restored: bool,
+    /// Tables whose states an earlier process has written, and whose sizes were not known since.
+    restored: BTreeSet<TableName>,
     tables: BTreeMap<TableName, SpaceUse>,
-    namespaces: BTreeMap<String, SpaceUse>,
+    pub(super) namespaces: BTreeMap<String, SpaceUse>,
+    /// Tables that a removal of their quotas enables.
+    pub(super) freeing: BTreeSet<TableName>,
+    /// The procedures that last disabled or enabled tables for their quotas.
+    pub(super) procedures: BTreeMap<TableName, u64>,
 }
 
 impl States {
@@ -117,6 +127,27 @@ impl States {
         let of_namespace = self.namespaces.get(table.namespace()).and_then(|state| state.violated);
         [self.policy_of(table), of_namespace].contains(&Some(Policy::Disable))
     }
+
+    fn forget(&mut self, table: &TableName) {
+        self.tables.remove(table);
+        self.restored.remove(table);
+        self.procedures.remove(table);
+    }
+}
+
+/// The regions of a table in hbase:meta.
+#[derive(Debug, Default)]
+struct TableRegions {
+    /// The number of those that are not split parents.
+    live: usize,
+    /// The encoded names of all.
+    names: HashSet<String>,
+}
+
+/// Returns true if a state may be that of a quota.
+pub(super) fn is_of_quota(state: SpaceUse, quota: &pb::SpaceQuota) -> bool {
+    let is_policy = |policy| policy == quota.violation_policy();
+    state.limit_bytes == quota.soft_limit() && state.violated.is_none_or(is_policy)
 }
 
 /// See the module's documentation.
@@ -126,14 +157,12 @@ pub(crate) struct SpaceObserver {
     /// By encoded name.
     sizes: Mutex<HashMap<String, RegionSize>>,
     /// Locked after `sizes`.
-    states: Mutex<States>,
-    /// Held while quotas are compared, and while one is changed. Locked before all others.
-    pub(super) observing: Mutex<()>,
+    pub(super) states: Mutex<States>,
 }
 
 impl SpaceObserver {
     pub(super) fn new(settings: SpaceSettings) -> Self {
-        Self { settings, sizes: Mutex::default(), states: Mutex::default(), observing: Mutex::default() }
+        Self { settings, sizes: Mutex::default(), states: Mutex::default() }
     }
 
     /// Notes the sizes of regions.
@@ -145,18 +174,28 @@ impl SpaceObserver {
         }
     }
 
-    /// Forgets a deleted table.
-    pub(super) fn forget_table(&self, table: &TableName) {
+    /// Forgets the sizes of a table's regions.
+    pub(super) fn forget_sizes(&self, table: &TableName) {
         self.sizes.lock().retain(|_, size| size.table != *table);
-        self.states.lock().tables.remove(table);
     }
 
-    /// Forgets sizes that were reported before the retention.
-    fn prune(&self, now_ms: i64) {
+    /// Forgets the state of a table.
+    pub(super) fn forget_state(&self, table: &TableName) {
+        self.states.lock().forget(table);
+    }
+
+    /// Forgets sizes that were reported before the retention. Those of a table that a quota has
+    /// disabled stay while hbase:meta has the regions.
+    fn prune(&self, now_ms: i64, regions: &BTreeMap<TableName, TableRegions>) {
         let oldest_ms = now_ms.saturating_sub(self.settings.retention_ms);
         let mut sizes = self.sizes.lock();
         let states = self.states.lock();
-        sizes.retain(|_, size| size.reported_ms >= oldest_ms || states.is_disabled(&size.table));
+        let exists = |name: &String, table: &TableName| {
+            regions.get(table).is_some_and(|regions| regions.names.contains(name))
+        };
+        sizes.retain(|name, RegionSize { table, reported_ms, .. }| {
+            *reported_ms >= oldest_ms || (states.is_disabled(table) && exists(name, table))
+        });
     }
 
     fn sizes_of_tables(&self) -> BTreeMap<TableName, TableSize> {
@@ -170,7 +209,7 @@ impl SpaceObserver {
     }
 
     /// Returns the state of a table.
-    fn state_of(&self, table: &TableName) -> Option<SpaceUse> {
+    pub(super) fn state_of(&self, table: &TableName) -> Option<SpaceUse> {
         self.states.lock().tables.get(table).copied()
     }
 }
@@ -182,21 +221,28 @@ pub(super) struct SpaceUsage {
     pub(super) snapshots: BTreeMap<TableName, BTreeMap<String, u64>>,
     pub(super) namespaces: BTreeMap<String, u64>,
     cells: usize,
+    bytes: usize,
     /// Cells that cannot be decoded, and the first of their errors.
     failed: usize,
     error: Option<HBaseError>,
+    is_cut_off: bool,
 }
 
 impl SpaceUsage {
-    /// Adds a cell. Returns false if it and those after it are ignored.
+    /// Adds a cell. Returns false if it and those after it are not read, because there are too many.
     fn push(&mut self, row: &[u8], qualifier: &[u8], value: &[u8]) -> bool {
         let Some(cell) = UsageCell::parse(row, qualifier) else { return true };
         self.cells += 1;
+        self.bytes = self.bytes.saturating_add(row.len()).saturating_add(qualifier.len());
+        self.is_cut_off |= self.cells > USAGE_CELLS_MAX || self.bytes > TABLE_BYTES_MAX;
+        if self.is_cut_off {
+            return false;
+        }
         if let Err(error) = self.add(cell, value) {
             self.failed += 1;
             self.error.get_or_insert(error);
         }
-        self.cells < USAGE_CELLS_MAX
+        true
     }
 
     fn add(&mut self, cell: UsageCell, value: &[u8]) -> Result<()> {
@@ -212,7 +258,8 @@ impl SpaceUsage {
     }
 
     fn snapshot_bytes_of(&self, table: &TableName) -> u64 {
-        self.snapshots.get(table).map_or(0, |sizes| sizes.values().sum())
+        let sizes = self.snapshots.get(table).into_iter().flat_map(BTreeMap::values);
+        sizes.fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
     }
 }
 
@@ -221,15 +268,6 @@ impl SpaceUsage {
 pub(super) struct SpaceQuotas {
     pub(super) tables: BTreeMap<TableName, pb::SpaceQuota>,
     pub(super) namespaces: BTreeMap<String, pb::SpaceQuota>,
-}
-
-/// What a removed quota of space leaves to do.
-#[derive(Debug, Default)]
-pub(super) struct Freed {
-    /// Whether the use of a table was deleted.
-    pub(super) is_changed: bool,
-    /// A table that the quota had disabled.
-    disabled: Option<TableName>,
 }
 
 /// What one comparison uses.
@@ -248,27 +286,46 @@ impl Master {
     /// Reads the quotas of space.
     ///
     /// # Errors
-    /// Errors of the table's regions.
+    /// Errors of the table's regions; `IOException` if there are too many quotas, or one cannot be
+    /// decoded.
     pub(super) fn read_space_quotas(&self) -> Result<SpaceQuotas> {
+        let mut cells = QuotaCells::default();
+        self.own_quota_table().visit(quota::FAMILY, |cell| cells.push(cell))?;
+        let is_cut_off = cells.is_cut_off();
+        let parsed = ParsedQuotas::of(cells.finish());
+        if is_cut_off {
+            return Err(HBaseError::io("hbase:quota has too many cells"));
+        }
+        if parsed.failed() > 0 {
+            return Err(HBaseError::io(format!("{} quotas cannot be decoded", parsed.failed())));
+        }
         let mut quotas = SpaceQuotas::default();
-        for (target, found) in ParsedQuotas::of(self.own_quota_table().cells()?).into_quotas() {
-            match (target, found.space) {
-                (QuotaTarget::Table(table), Some(space)) => drop(quotas.tables.insert(table, space)),
-                (QuotaTarget::Namespace(name), Some(space)) => drop(quotas.namespaces.insert(name, space)),
+        for (target, found) in parsed.into_quotas() {
+            let Some(space) = found.space else { continue };
+            if space.violation_policy.is_none_or(|policy| Policy::try_from(policy).is_err()) {
+                return Err(HBaseError::io(format!("the violation policy of {target:?} is unknown")));
+            }
+            match target {
+                QuotaTarget::Table(table) => drop(quotas.tables.insert(table, space)),
+                QuotaTarget::Namespace(name) => drop(quotas.namespaces.insert(name, space)),
                 _ => {}
             }
         }
         Ok(quotas)
     }
 
-    /// Reads the use of space of tables and snapshots.
+    /// Reads the use of space of tables and snapshots. Cells that cannot be decoded are logged and
+    /// skipped.
     ///
     /// # Errors
-    /// Errors of the table's regions.
+    /// Errors of the table's regions; `IOException` if there are too many cells.
     pub(super) fn read_space_usage(&self) -> Result<SpaceUsage> {
         let mut usage = SpaceUsage::default();
         let table = self.own_quota_table();
         table.visit(quota::USAGE_FAMILY, |cell| usage.push(cell.row(), cell.qualifier(), cell.value()))?;
+        if usage.is_cut_off {
+            return Err(HBaseError::io("hbase:quota has too many cells of the use of space"));
+        }
         if let Some(error) = &usage.error {
             tracing::warn!(cells = usage.failed, %error, "cells of hbase:quota are ignored");
         }
@@ -299,31 +356,40 @@ impl Master {
 
     fn observe_space_now(self: &Arc<Self>) -> Result<()> {
         let observer = &self.quotas.space;
-        let _alone = observer.observing.lock();
-        let seen = Observation {
-            quotas: self.read_space_quotas()?,
-            usage: self.read_space_usage()?,
-            sizes: observer.sizes_of_tables(),
-        };
-        self.restore_states(&seen);
-        observer.prune(self.clock().now_ms());
-        let mut in_namespaces = self.tables_of_namespaces(&seen.quotas);
-        let mut unknown = BTreeSet::new();
-        for table in seen.quotas.tables.keys().chain(in_namespaces.values().flatten()) {
-            if !unknown.contains(table) && !self.is_known(table, &seen)? {
-                unknown.insert(table.clone());
+        let (quotas, usage) = (self.read_space_quotas()?, self.read_space_usage()?);
+        self.restore_states(&quotas, &usage);
+        let in_namespaces = self.tables_of_namespaces(&quotas);
+        let mut regions = BTreeMap::new();
+        for table in quotas.tables.keys().chain(in_namespaces.values().flatten()) {
+            if !regions.contains_key(table) {
+                regions.insert(table.clone(), self.regions_in_meta(table)?);
             }
         }
-        unknown.iter().try_for_each(|table| self.count_as_observed(table))?;
-        for (table, quota) in seen.quotas.tables.iter().filter(|(table, _)| !unknown.contains(table)) {
-            self.observe_table(table, quota, &seen)?;
+        observer.prune(self.clock().now_ms(), &regions);
+        let seen = Observation { quotas, usage, sizes: observer.sizes_of_tables() };
+        regions.retain(|table, regions| self.is_known(table, regions.live, &seen));
+        for (table, quota) in &seen.quotas.tables {
+            match regions.contains_key(table) {
+                true => self.observe_table(table, quota, &seen)?,
+                false => self.count_as_observed(table, quota)?,
+            }
         }
-        in_namespaces.values_mut().for_each(|tables| tables.retain(|table| !unknown.contains(table)));
-        in_namespaces.retain(|_, tables| !tables.is_empty());
-        for (name, tables) in in_namespaces {
-            self.observe_namespace(&name, &tables, &seen)?;
+        for (name, mut tables) in in_namespaces {
+            tables.retain(|table| regions.contains_key(table));
+            if !tables.is_empty() {
+                self.observe_namespace(&name, &tables, &seen)?;
+            }
         }
         self.delete_unlimited_use(&seen)
+    }
+
+    fn regions_in_meta(&self, table: &TableName) -> Result<TableRegions> {
+        let mut found = TableRegions::default();
+        for region in self.parts.meta.regions(Some(table))? {
+            found.live += usize::from(!region.info.is_split_parent());
+            found.names.insert(region.info.encoded_name().to_owned());
+        }
+        Ok(found)
     }
 
     /// Deletes the use of space of tables without a quota: those of HBase's master stay there if a
@@ -334,25 +400,36 @@ impl Master {
             quotas.tables.contains_key(table) || quotas.namespaces.contains_key(table.namespace())
         };
         for table in usage.tables.keys().filter(|table| !has_quota(table)) {
-            let row = QuotaTarget::Table(table.clone()).row();
             let mut last_ms = self.quotas.last_write_ms.lock();
-            self.delete_column(Column::of_usage(&row, space::POLICY), &mut last_ms)?;
+            let namespace = QuotaTarget::Namespace(table.namespace().to_owned());
+            if self.space_quota_of(&QuotaTarget::Table(table.clone()))?.is_none()
+                && self.space_quota_of(&namespace)?.is_none()
+            {
+                self.delete_use(table, &mut last_ms)?;
+            }
         }
         Ok(())
     }
 
     /// Forgets the states of what has no quota. The first time, takes those of tables that an
-    /// earlier process has written.
-    fn restore_states(&self, seen: &Observation) {
+    /// earlier process has written. A state that is not of the table's quota is that of its
+    /// namespace, or of an earlier limit: it is taken only if it may have disabled the table.
+    fn restore_states(&self, quotas: &SpaceQuotas, usage: &SpaceUsage) {
         let mut states = self.quotas.space.states.lock();
-        states.tables.retain(|table, _| seen.quotas.tables.contains_key(table));
-        states.namespaces.retain(|name, _| seen.quotas.namespaces.contains_key(name));
+        let has_quota = |table: &TableName| quotas.tables.contains_key(table);
+        states.tables.retain(|table, _| has_quota(table));
+        states.restored.retain(has_quota);
+        states.procedures.retain(|table, _| has_quota(table));
+        states.namespaces.retain(|name, _| quotas.namespaces.contains_key(name));
         if std::mem::replace(&mut states.are_restored, true) {
             return;
         }
-        for table in seen.quotas.tables.keys() {
-            if let Some(stored) = seen.usage.tables.get(table) {
-                states.tables.entry(table.clone()).or_insert(*stored);
+        for (table, quota) in &quotas.tables {
+            let Some(stored) = usage.tables.get(table) else { continue };
+            let has_disabled = || stored.violated == Some(Policy::Disable) && self.is_table_disabled(table);
+            if !states.tables.contains_key(table) && (is_of_quota(*stored, quota) || has_disabled()) {
+                states.tables.insert(table.clone(), *stored);
+                states.restored.insert(table.clone());
             }
         }
     }
@@ -367,23 +444,30 @@ impl Master {
         found
     }
 
-    /// Returns true if the sizes of enough regions of a table are known.
-    fn is_known(&self, table: &TableName, seen: &Observation) -> Result<bool> {
-        let regions = self.live_regions(table)?.len();
+    /// Returns true if the sizes of enough of a table's regions are known.
+    fn is_known(&self, table: &TableName, regions: usize, seen: &Observation) -> bool {
         let reported = seen.sizes.get(table).map_or(0, |size| size.regions);
         let is_reported = reported as f64 / regions as f64 >= self.quotas.space.settings.reported_share;
-        Ok(regions > 0 && (is_reported || self.is_disabled_by_quota(table)))
+        regions > 0 && (is_reported || self.is_disabled_by_quota(table))
     }
 
     fn is_disabled_by_quota(&self, table: &TableName) -> bool {
-        let is_disabled = self.table(table).is_ok_and(|table| table.state == TableState::Disabled);
-        is_disabled && self.quotas.space.states.lock().policy_of(table) == Some(Policy::Disable)
+        self.is_table_disabled(table)
+            && self.quotas.space.states.lock().policy_of(table) == Some(Policy::Disable)
     }
 
-    /// Ends the violation of a quota by a table whose size is not known.
-    fn count_as_observed(self: &Arc<Self>, table: &TableName) -> Result<()> {
+    fn is_table_disabled(&self, table: &TableName) -> bool {
+        self.table(table).is_ok_and(|table| table.state == TableState::Disabled)
+    }
+
+    /// Ends the violation of a quota by a table whose size is not known, unless the violation is
+    /// one of before a restart.
+    fn count_as_observed(self: &Arc<Self>, table: &TableName, quota: &pb::SpaceQuota) -> Result<()> {
+        if self.quotas.space.states.lock().restored.contains(table) {
+            return Ok(());
+        }
         match self.quotas.space.state_of(table) {
-            Some(state) if state.violated.is_some() => self.set_state(table, state.in_observance()),
+            Some(state) if state.violated.is_some() => self.set_state(table, quota, state.in_observance()),
             _ => Ok(()),
         }
     }
@@ -400,22 +484,37 @@ impl Master {
             (None, Some(state)) => state.used_bytes,
             (None, None) => 0,
         };
-        self.set_state(table, SpaceUse::of(quota, used))
+        self.quotas.space.states.lock().restored.remove(table);
+        self.set_state(table, quota, SpaceUse::of(quota, used))
     }
 
     /// Writes the state of a table with a quota of its own if it has changed, and disables or
     /// enables the table. An unchanged state is not written again: that of the namespace may have
     /// been written over it.
-    fn set_state(self: &Arc<Self>, table: &TableName, target: SpaceUse) -> Result<()> {
+    fn set_state(
+        self: &Arc<Self>,
+        table: &TableName,
+        quota: &pb::SpaceQuota,
+        target: SpaceUse,
+    ) -> Result<()> {
         let before = self.quotas.space.state_of(table);
+        let is_disabling = |state: SpaceUse| state.violated == Some(Policy::Disable);
+        if before.is_some_and(is_disabling) && !is_disabling(target) && !self.is_enabled_again(table) {
+            return Ok(());
+        }
+        let mut last_ms = self.quotas.last_write_ms.lock();
+        let of_table = QuotaTarget::Table(table.clone());
+        let is_freed = self.quotas.space.states.lock().freeing.contains(table);
+        // The quota, or the table, may be gone or changed.
+        if is_freed || self.space_quota_of(&of_table)?.as_ref() != Some(quota) || self.table(table).is_err() {
+            return Ok(());
+        }
         if before != Some(target) {
-            self.write_use(table, target)?;
+            self.write_use(table, target, &mut last_ms)?;
             self.quotas.space.states.lock().tables.insert(table.clone(), target);
         }
-        match (before.and_then(|state| state.violated), target.violated) {
-            (_, Some(Policy::Disable)) => self.disable_for_quota(table),
-            (Some(Policy::Disable), _) => drop(self.enable_for_quota(table)),
-            _ => {}
+        if is_disabling(target) {
+            self.disable_for_quota(table);
         }
         Ok(())
     }
@@ -426,124 +525,39 @@ impl Master {
         let snapshots = seen.usage.namespaces.get(name).copied().unwrap_or(0);
         let used = sizes.fold(snapshots, |sum, (_, size)| sum.saturating_add(size.bytes));
         let target = SpaceUse::of(quota, used);
-        let before = self.quotas.space.states.lock().namespaces.insert(name.to_owned(), target);
-        if target.violated.is_none() && before == Some(target) {
-            return Ok(());
-        }
-        for table in tables {
-            // The policy of the table itself takes precedence.
-            if self.quotas.space.states.lock().policy_of(table).is_none() {
-                self.write_use(table, target)?;
+        let before = self.quotas.space.states.lock().namespaces.get(name).copied();
+        let is_changed = target.violated.is_some() || before != Some(target);
+        // One whose size was not known when a violation ended, or whose write failed.
+        let is_violated =
+            |table: &TableName| seen.usage.tables.get(table).is_some_and(|stored| stored.violated.is_some());
+        let of_namespace = QuotaTarget::Namespace(name.to_owned());
+        for table in tables.iter().filter(|table| is_changed || is_violated(table)) {
+            let mut last_ms = self.quotas.last_write_ms.lock();
+            if self.space_quota_of(&of_namespace)?.as_ref() != Some(quota) {
+                return Ok(());
             }
+            // The policy of the table itself takes precedence.
+            let has_own = self.quotas.space.states.lock().policy_of(table).is_some();
+            if !has_own && self.table(table).is_ok() {
+                self.write_use(table, target, &mut last_ms)?;
+            }
+        }
+        let _changing = self.quotas.last_write_ms.lock();
+        if self.space_quota_of(&of_namespace)?.as_ref() == Some(quota) {
+            self.quotas.space.states.lock().namespaces.insert(name.to_owned(), target);
         }
         Ok(())
     }
 
     /// Writes the use of space of a table, unless it is stored already.
-    fn write_use(&self, table: &TableName, target: SpaceUse) -> Result<()> {
+    pub(super) fn write_use(&self, table: &TableName, target: SpaceUse, last_ms: &mut i64) -> Result<()> {
         let row = QuotaTarget::Table(table.clone()).row();
         let column = Column::of_usage(&row, space::POLICY);
-        let mut last_ms = self.quotas.last_write_ms.lock();
         let value = target.encode();
         match self.read_cell(column)? {
             Some(stored) if stored == value => Ok(()),
-            _ => self.write_cell(column, &value, &mut last_ms),
+            _ => self.write_cell(column, &value, last_ms),
         }
-    }
-
-    /// Disables a table that exceeds its quota, if it is enabled. System tables stay enabled, as
-    /// in HBase, whose master refuses to disable them.
-    fn disable_for_quota(self: &Arc<Self>, table: &TableName) {
-        let is_enabled = self.table(table).is_ok_and(|table| table.state == TableState::Enabled);
-        if !is_enabled || table.is_system() {
-            return;
-        }
-        match self.submit_disable(table.clone(), (0, 0)) {
-            Ok(_) => tracing::warn!(%table, "the table exceeds its quota of space: it is disabled"),
-            Err(error) => tracing::error!(%table, %error, "a table that exceeds its quota is not disabled"),
-        }
-    }
-
-    /// Enables a table that a quota had disabled. The procedure fails if it is not disabled, or
-    /// does not exist.
-    fn enable_for_quota(self: &Arc<Self>, table: &TableName) -> Option<u64> {
-        let procedure = self.submit_enable(table.clone(), (0, 0));
-        match &procedure {
-            Ok(_) => tracing::info!(%table, "no quota of space disables the table: it is enabled"),
-            Err(error) => tracing::error!(%table, %error, "a table that no quota disables is not enabled"),
-        }
-        procedure.ok()
-    }
-
-    /// Deletes the use of space of a table, or of the tables of a namespace that have no quota of
-    /// space of their own. The caller holds the lock of writes.
-    ///
-    /// # Errors
-    /// Errors of the table's regions.
-    pub(super) fn free_space(&self, target: &QuotaTarget, last_ms: &mut i64) -> Result<Freed> {
-        match target {
-            QuotaTarget::Table(table) => self.free_table(table, last_ms),
-            QuotaTarget::Namespace(name) => {
-                if self.read_quotas(target)?.is_none_or(|quotas| quotas.space.is_none()) {
-                    return Ok(Freed::default());
-                }
-                let is_changed = self.free_namespace(name, last_ms)?;
-                self.quotas.space.states.lock().namespaces.remove(name);
-                Ok(Freed { is_changed, disabled: None })
-            }
-            _ => Ok(Freed::default()),
-        }
-    }
-
-    fn free_table(&self, table: &TableName, last_ms: &mut i64) -> Result<Freed> {
-        let row = QuotaTarget::Table(table.clone()).row();
-        let column = Column::of_usage(&row, space::POLICY);
-        self.quotas.space.states.lock().tables.remove(table);
-        let Some(value) = self.read_cell(column)? else { return Ok(Freed::default()) };
-        self.delete_column(column, last_ms)?;
-        let policy = SpaceUse::decode(&value).ok().and_then(|state| state.violated);
-        let disabled = (policy == Some(Policy::Disable)).then(|| table.clone());
-        Ok(Freed { is_changed: true, disabled })
-    }
-
-    fn free_namespace(&self, name: &str, last_ms: &mut i64) -> Result<bool> {
-        let quotas = self.read_space_quotas()?;
-        let mut is_changed = false;
-        for table in self.read_space_usage()?.tables.into_keys() {
-            if table.namespace() == name && !quotas.tables.contains_key(&table) {
-                let row = QuotaTarget::Table(table).row();
-                self.delete_column(Column::of_usage(&row, space::POLICY), last_ms)?;
-                is_changed = true;
-            }
-        }
-        Ok(is_changed)
-    }
-
-    /// Lifts the policies of a quota that was removed, and waits until the table that it had
-    /// disabled is enabled.
-    pub(super) fn finish_freeing(self: &Arc<Self>, freed: Freed) {
-        if freed.is_changed {
-            self.reload_space_quotas();
-        }
-        let Some(table) = freed.disabled else { return };
-        let Some(procedure) = self.enable_for_quota(&table) else { return };
-        let (done, ended) = crossbeam_channel::bounded(1);
-        self.procedures.on_outcome(procedure, move |_| done.send(()).unwrap_or_default());
-        // Clients see the state of the table in any case.
-        _ = ended.recv_timeout(ENABLE_TIMEOUT);
-    }
-
-    /// Checks that no quota of space has disabled a table that a client enables.
-    ///
-    /// # Errors
-    /// `AccessDeniedException`.
-    pub(crate) fn check_enable_by_client(&self, table: &TableName) -> Result<()> {
-        let space = self.parts.regionserver.space_quotas();
-        if space.and_then(|space| space.policy_of(table)) != Some(Policy::Disable) {
-            return Ok(());
-        }
-        let message = format!("Enabling the table '{table}' is disallowed due to a violated space quota.");
-        Err(HBaseError::new(ErrorKind::AccessDenied, message))
     }
 
     /// Returns the reply to GetSpaceQuotaRegionSizes: the reported sizes of all tables.
@@ -573,5 +587,30 @@ impl Master {
             table_snapshots: states.tables.iter().map(table).collect(),
             ns_snapshots: states.namespaces.iter().map(namespace).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_use_of_space_that_is_read_is_limited_in_bytes() {
+        let row = [b"t.", &[b'a'; 30_000][..]].concat();
+        let (mut usage, value) = (SpaceUsage::default(), space::encode_size(1));
+        let limit = TABLE_BYTES_MAX / (row.len() + 3);
+        assert!((0..limit).all(|_| usage.push(&row, b"sss", &value)));
+        assert!(!usage.is_cut_off);
+        assert!(!usage.push(&row, b"sss", &value) && usage.is_cut_off);
+    }
+
+    #[test]
+    fn the_sizes_of_snapshots_do_not_overflow() {
+        let mut usage = SpaceUsage::default();
+        let table: TableName = "t".parse().expect("legal");
+        for snapshot in [&b"ssa"[..], b"ssb"] {
+            assert!(usage.push(b"t.t", snapshot, &space::encode_size(u64::MAX)));
+        }
+        assert_eq!(usage.snapshot_bytes_of(&table), u64::MAX);
     }
 }

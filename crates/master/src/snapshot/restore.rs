@@ -170,6 +170,7 @@ impl Master {
         self.parts.meta.commit(replacement_changes(name, &before, &layout)?)?;
         // From here on the table counts as restored, even if a later step fails.
         let intent = whole.commit();
+        self.quotas.forget_sizes(name);
         self.store_table(restored, TableState::Disabled);
         self.run_or_defer(name, "the restored descriptor is activated", move |master| {
             let dir = master.table_dir(first.table());

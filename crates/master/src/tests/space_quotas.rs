@@ -1,9 +1,10 @@
 //! Quotas of space: which state each size leads to, what is stored, and what a removal leaves.
 
-use evenkeel_common::quota::QuotaTarget;
 use evenkeel_common::quota::space::{Policy, SpaceUse};
+use evenkeel_common::quota::{self, QuotaTarget};
 
 use super::*;
+use crate::quotas::chore::Stop;
 
 fn name(name: &str) -> TableName {
     name.parse().expect("legal")
@@ -185,7 +186,8 @@ fn the_quota_of_a_namespace_concerns_tables_that_do_not_exceed_their_own() {
     observe(&cluster);
     remove(&cluster, &target);
     assert_eq!(["ns:a", "ns:c", "ns:d"].map(|of| stored(&cluster, of)), [None; 3]);
-    assert!(stored(&cluster, "ns:b").is_some(), "it has a quota of its own");
+    let own = stored(&cluster, "ns:b").expect("it has a quota of its own");
+    assert_eq!((own.violated, own.limit_bytes, enforced(&cluster, "ns:b")), (None, 1 << 20, None));
     observe(&cluster);
     assert_eq!(cluster.master().quota_states().ns_snapshots, []);
 }
@@ -198,7 +200,7 @@ fn a_quota_disables_a_table_and_enables_it_when_it_is_raised_or_removed() {
         limit(&cluster, &table("t"), 1000, Policy::Disable);
         observe(&cluster);
         wait_for_state(&cluster, "t", TableState::Disabled);
-        let error = cluster.master().check_enable_by_client(&name("t")).expect_err("refused");
+        let error = cluster.master().enable_table_by_client(name("t"), NO_NONCE).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::AccessDenied);
         assert_eq!(error.message(), "Enabling the table 't' is disallowed due to a violated space quota.");
         // The sizes of its regions stay, although nothing reports them.
@@ -209,7 +211,6 @@ fn a_quota_disables_a_table_and_enables_it_when_it_is_raised_or_removed() {
         if removes {
             remove(&cluster, &table("t"));
             assert_eq!(state(&cluster, "t"), TableState::Enabled, "before the removal is answered");
-            cluster.master().check_enable_by_client(&name("t")).expect("no quota");
         } else {
             cluster.end();
             cluster.start();
@@ -249,6 +250,15 @@ fn a_restart_enforces_what_is_stored_and_a_lost_table_is_forgotten() {
     cluster.crash();
     cluster.ensure_quota_table();
     assert_eq!(enforced(&cluster, "t"), Some(Policy::NoWrites));
+    for _ in 0..2 {
+        cluster.master().observe_space();
+        assert_eq!(enforced(&cluster, "t"), Some(Policy::NoWrites), "nothing was reported yet");
+    }
+    // Once its size was known, it counts as within its quota when it no longer is.
+    observe(&cluster);
+    cluster.clock.advance_ms(600_001);
+    cluster.master().observe_space();
+    assert_eq!(enforced(&cluster, "t"), None);
     cluster.run(|master| master.disable_table(name("t"), NO_NONCE)).expect("disabled");
     cluster.run(|master| master.delete_table(name("t"), NO_NONCE)).expect("deleted");
     assert_eq!((stored(&cluster, "t"), enforced(&cluster, "t")), (None, None));
@@ -312,7 +322,8 @@ fn snapshots_count_with_the_files_that_only_they_have() {
         cluster.run(|master| master.take_snapshot(wanted.clone(), NO_NONCE)).expect("taken");
     };
     let measure = || {
-        cluster.master().measure_snapshots();
+        let (_run, stop) = Stop::pair();
+        cluster.master().measure_snapshots(&stop);
         sizes(&cluster)
     };
     take("s1");
@@ -350,4 +361,208 @@ fn a_failed_write_of_a_state_is_tried_again() {
     assert_eq!(enforced(&cluster, "t"), None);
     observe(&cluster);
     assert_eq!(enforced(&cluster, "t"), Some(Policy::NoWrites));
+    remove(&cluster, &table("t"));
+
+    let target = namespace("default");
+    limit(&cluster, &target, 1000, Policy::NoWrites);
+    observe(&cluster);
+    assert_eq!(enforced(&cluster, "t"), Some(Policy::NoWrites));
+    limit(&cluster, &target, 1 << 20, Policy::NoWrites);
+    cluster.fs.inject(Fault::on(Op::Sync, "WALs").always());
+    observe(&cluster);
+    cluster.fs.clear();
+    assert_eq!(enforced(&cluster, "t"), Some(Policy::NoWrites));
+    observe(&cluster);
+    assert_eq!(enforced(&cluster, "t"), None, "also when the policy of a namespace ends");
+}
+
+fn namespace(name: &str) -> QuotaTarget {
+    QuotaTarget::Namespace(name.into())
+}
+
+fn limit_requests(cluster: &Cluster, table: &str, units: Option<u64>) {
+    let limit = |units| pb::TimedQuota {
+        time_unit: pb::TimeUnit::Seconds.into(),
+        soft_limit: Some(units),
+        ..Default::default()
+    };
+    let request = pb::SetQuotaRequest {
+        table_name: Some((&name(table)).into()),
+        throttle: Some(pb::ThrottleRequest {
+            r#type: Some(pb::ThrottleType::RequestNumber.into()),
+            timed_quota: units.map(limit),
+        }),
+        ..Default::default()
+    };
+    cluster.master().set_quota(&request).expect("set");
+}
+
+#[test]
+fn a_namespaces_policy_stays_when_the_limits_on_requests_to_a_table_change() {
+    let cluster = with_table("t");
+    fill(&cluster, "t", "a", 3000);
+    limit(&cluster, &namespace("default"), 1000, Policy::Disable);
+    observe(&cluster);
+    assert_eq!(enforced(&cluster, "t"), Some(Policy::Disable));
+    assert_eq!(state(&cluster, "t"), TableState::Enabled, "that of a namespace disables no table");
+    cluster.run(|master| master.disable_table(name("t"), NO_NONCE)).expect("disabled");
+    for units in [Some(1000), None] {
+        limit_requests(&cluster, "t", units);
+        assert_eq!(enforced(&cluster, "t"), Some(Policy::Disable), "{units:?}");
+        assert_eq!(stored(&cluster, "t").and_then(|used| used.violated), Some(Policy::Disable));
+        assert_eq!(state(&cluster, "t"), TableState::Disabled, "its administrator has disabled it");
+    }
+    assert_eq!(cluster.master().read_quotas(&table("t")), Ok(None));
+    remove(&cluster, &namespace("default"));
+    assert_eq!((stored(&cluster, "t"), state(&cluster, "t")), (None, TableState::Disabled));
+}
+
+#[test]
+fn a_table_that_cannot_be_enabled_keeps_its_quota_until_it_can() {
+    let mut cluster = with_table("t");
+    fill(&cluster, "t", "a", 3000);
+    for is_removed in [true, false] {
+        limit(&cluster, &table("t"), 1000, Policy::Disable);
+        observe(&cluster);
+        wait_for_state(&cluster, "t", TableState::Disabled);
+        cluster.fs.inject(Fault::on_any("data/default/t/").always());
+        if is_removed {
+            let quota = pb::SpaceQuota { remove: Some(true), ..Default::default() };
+            cluster.master().set_quota(&request(&table("t"), quota)).expect_err("the table is not enabled");
+            assert!(cluster.master().read_quotas(&table("t")).expect("read").is_some());
+        } else {
+            limit(&cluster, &table("t"), 1 << 20, Policy::NoWrites);
+            observe(&cluster);
+        }
+        cluster.fs.clear();
+        assert_eq!(state(&cluster, "t"), TableState::Disabled);
+        assert_eq!(stored(&cluster, "t").and_then(|used| used.violated), Some(Policy::Disable));
+        if is_removed {
+            remove(&cluster, &table("t"));
+            assert_eq!((stored(&cluster, "t"), enforced(&cluster, "t")), (None, None));
+        } else {
+            cluster.crash();
+            cluster.ensure_quota_table();
+            observe(&cluster);
+            assert_eq!(enforced(&cluster, "t"), None);
+        }
+        assert_eq!(state(&cluster, "t"), TableState::Enabled);
+    }
+}
+
+#[test]
+fn a_table_is_disabled_by_one_procedure() {
+    let cluster = with_table("t");
+    fill(&cluster, "t", "a", 3000);
+    limit(&cluster, &table("t"), 1000, Policy::Disable);
+    let lock = cluster.master().lock_table(&name("t")).expect("locked");
+    (0..3).for_each(|_| observe(&cluster));
+    assert_eq!(state(&cluster, "t"), TableState::Enabled);
+    limit(&cluster, &table("t"), 1 << 20, Policy::Disable);
+    observe(&cluster);
+    drop(lock);
+    wait_for_state(&cluster, "t", TableState::Disabled);
+    let all = cluster.master().procedures.all();
+    let is_disable = |kind: &str| kind == "DisableTableProcedure";
+    assert_eq!(all.iter().filter(|(_, state)| is_disable(state.kind)).count(), 1);
+    while cluster.master().procedures.all().iter().any(|(_, state)| state.outcome.is_none()) {
+        std::thread::yield_now();
+    }
+    observe(&cluster);
+    assert_eq!((state(&cluster, "t"), enforced(&cluster, "t")), (TableState::Enabled, None));
+}
+
+#[test]
+fn a_truncated_table_uses_nothing() {
+    let cluster = with_table("t");
+    fill(&cluster, "t", "a", 3000);
+    limit(&cluster, &table("t"), 1000, Policy::Disable);
+    observe(&cluster);
+    wait_for_state(&cluster, "t", TableState::Disabled);
+    cluster.run(|master| master.truncate_table(name("t"), true, NO_NONCE)).expect("truncated");
+    for _ in 0..2 {
+        observe(&cluster);
+        assert_eq!((state(&cluster, "t"), enforced(&cluster, "t")), (TableState::Enabled, None));
+    }
+    assert_eq!(stored(&cluster, "t").map(|used| used.used_bytes), Some(0));
+}
+
+/// Writes a cell of hbase:quota.
+fn write_quota_cell(cluster: &Cluster, row: &str, family: &[u8], qualifier: &[u8], value: &[u8]) {
+    let region = &cluster.regions_of(&name("hbase:quota"))[0];
+    let cell = KeyValue::put(row.as_bytes(), family, qualifier, cluster.clock.now_ms() + 1, value);
+    region
+        .mutate_wait(Mutation::new(MutationKind::Put, row.as_bytes().to_vec(), vec![cell]))
+        .expect("written");
+    cluster.clock.advance_ms(10);
+}
+
+#[test]
+fn quotas_that_cannot_be_decoded_change_no_policy() {
+    let cluster = with_table("t");
+    fill(&cluster, "t", "a", 3000);
+    limit(&cluster, &table("t"), 1000, Policy::NoWrites);
+    observe(&cluster);
+    let quota = pb::SpaceQuota { soft_limit: Some(1), violation_policy: Some(99), remove: None };
+    let unknown = quota::encode(&pb::Quotas { space: Some(quota), ..Default::default() });
+    for damaged in [&b"garbage"[..], &unknown] {
+        write_quota_cell(&cluster, "t.t", b"q", b"s", damaged);
+        observe(&cluster);
+        assert_eq!(enforced(&cluster, "t"), Some(Policy::NoWrites), "{damaged:?}");
+    }
+    limit_requests(&cluster, "other", Some(1));
+    write_quota_cell(&cluster, "t.t", b"q", b"s", &quota::encode(&pb::Quotas::default()));
+    observe(&cluster);
+    assert_eq!((stored(&cluster, "t"), enforced(&cluster, "t")), (None, None), "no quota has this state");
+}
+
+#[test]
+fn an_unreadable_snapshot_keeps_its_size() {
+    let cluster = with_table("t");
+    fill(&cluster, "t", "a", 3000);
+    let wanted = pb::SnapshotDescription { name: "s".into(), table: Some("t".into()), ..Default::default() };
+    cluster.run(|master| master.take_snapshot(wanted.clone(), NO_NONCE)).expect("taken");
+    limit(&cluster, &table("t"), 1000, Policy::NoInserts);
+    fill(&cluster, "t", "b", 10);
+    let region = cluster.region_in(&name("t"), "a");
+    region.compact(None, true).expect("compacted");
+    region.archive_compacted().expect("archived");
+    let (run, stop) = Stop::pair();
+    cluster.master().measure_snapshots(&stop);
+    let before = sizes(&cluster);
+    assert!(before.len() == 2 && before.iter().all(|(_, bytes)| *bytes > 3000), "{before:?}");
+    cluster.fs.inject(Fault::on_any("data.manifest").always());
+    cluster.master().measure_snapshots(&stop);
+    cluster.fs.clear();
+    assert_eq!(sizes(&cluster), before);
+
+    remove(&cluster, &table("t"));
+    cluster.master().measure_snapshots(&stop);
+    assert_eq!(sizes(&cluster), []);
+    limit(&cluster, &table("t"), 1000, Policy::NoInserts);
+    drop(run);
+    cluster.master().measure_snapshots(&stop);
+    assert_eq!(sizes(&cluster), [], "it is stopped");
+}
+
+#[test]
+fn clients_enable_tables_that_no_stored_policy_disables() {
+    let cluster = with_table("t");
+    fill(&cluster, "t", "a", 3000);
+    let enable = |nonce| cluster.master().enable_table_by_client(name("t"), nonce);
+    cluster.run(|master| master.disable_table(name("t"), NO_NONCE)).expect("disabled");
+    let first = enable((1, 2)).expect("submitted");
+    wait_for_state(&cluster, "t", TableState::Enabled);
+    limit(&cluster, &table("t"), 1000, Policy::Disable);
+    observe(&cluster);
+    wait_for_state(&cluster, "t", TableState::Disabled);
+    assert_eq!(enable((1, 2)), Ok(first), "a repeated request");
+    let refused = |nonce| enable(nonce).expect_err("refused").kind();
+    assert_eq!(refused((1, 3)), ErrorKind::AccessDenied);
+    // The RegionServer may not have read the policy.
+    let space = cluster.master().parts.regionserver.space_quotas().expect("enabled");
+    space.install(Default::default());
+    assert_eq!(refused(NO_NONCE), ErrorKind::AccessDenied);
+    let system = cluster.master().enable_table_by_client(name("hbase:namespace"), NO_NONCE);
+    assert_ne!(system.expect_err("it is enabled").kind(), ErrorKind::AccessDenied);
 }
