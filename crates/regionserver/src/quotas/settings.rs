@@ -150,19 +150,10 @@ pub fn task_times(
         source: "the settings".to_owned(),
         expected: "a java.util.concurrent.TimeUnit, such as MILLISECONDS".to_owned(),
     };
-    let unit_ns: u64 = match name.as_str() {
-        "NANOSECONDS" => 1,
-        "MICROSECONDS" => 1000,
-        "MILLISECONDS" => 1_000_000,
-        "SECONDS" => 1_000_000_000,
-        "MINUTES" => 60_000_000_000,
-        "HOURS" => 3_600_000_000_000,
-        "DAYS" => 86_400_000_000_000,
-        _ => return Err(invalid(name)),
-    };
+    let Some(unit) = TimeUnit::by_name(&name) else { return Err(invalid(name)) };
     let time = |key, default| {
-        let units = conf.get_i64_or(key, default)?.max(0).unsigned_abs();
-        Ok::<_, ConfigError>(Duration::from_nanos(units.saturating_mul(unit_ns)))
+        let ns = unit.convert(conf.get_i64_or(key, default)?.max(0), TimeUnit::Nanoseconds);
+        Ok::<_, ConfigError>(Duration::from_nanos(ns.unsigned_abs()))
     };
     let (delay, period) = (time(delay, defaults.0)?, time(period, defaults.1)?);
     Ok(TaskTimes { delay, period: period.max(PERIOD_MIN) })

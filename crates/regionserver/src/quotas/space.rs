@@ -28,7 +28,7 @@ use evenkeel_protocol::pb;
 use evenkeel_region::operations::MutationKind;
 use evenkeel_region::region::Region;
 
-use super::limits::TARGETS_MAX;
+use super::limits::{TABLE_BYTES_MAX, TARGETS_MAX};
 use crate::RegionServer;
 
 /// The name by which HBase refers to the check of bulk loads to a table within its quota.
@@ -41,6 +41,8 @@ pub type TableUses = HashMap<TableName, SpaceUse>;
 #[derive(Debug, Default)]
 pub struct TableUseCells {
     uses: TableUses,
+    /// The bytes of the rows of `uses`.
+    bytes: usize,
     failed: Option<(TableName, HBaseError)>,
     is_cut_off: bool,
 }
@@ -52,8 +54,10 @@ impl TableUseCells {
         let Some(UsageCell::Table(table)) = UsageCell::parse(cell.row(), cell.qualifier()) else {
             return true;
         };
-        self.is_cut_off |= self.uses.len() >= TARGETS_MAX;
+        let bytes = self.bytes.saturating_add(cell.row().len());
+        self.is_cut_off |= self.uses.len() >= TARGETS_MAX || bytes > TABLE_BYTES_MAX;
         if !self.is_cut_off {
+            self.bytes = bytes;
             match SpaceUse::decode(cell.value()) {
                 Ok(found) => drop(self.uses.insert(table, found)),
                 Err(error) => self.failed = Some((table, error)),
@@ -223,6 +227,11 @@ impl RegionServer {
         })
     }
 
+    /// Returns true if the table of a region has a quota of space, or its namespace.
+    pub(crate) fn is_space_limited(&self, region: &Region) -> bool {
+        self.space_quotas().is_some_and(|space| space.uses.load().contains_key(region.info().table()))
+    }
+
     /// Checks a compaction that a user requests. As in HBase, superusers may always request one,
     /// and compactions that the server itself starts are never refused.
     ///
@@ -323,6 +332,17 @@ mod tests {
         quotas.install(HashMap::new());
         assert!(!quotas.is_enforcing());
         quotas.check(&table("t"), MutationKind::Put).expect("no quota");
+    }
+
+    #[test]
+    fn the_bytes_of_names_are_limited() {
+        let (mut cells, value) = (TableUseCells::default(), used(None).encode());
+        let row = [b"t.", &[b'a'; 30_000][..]].concat();
+        let cell = KeyValue::put(&row, b"u", b"p", 1, &value);
+        let limit = TABLE_BYTES_MAX / row.len();
+        assert!((0..limit).all(|_| cells.push(cell.as_cell())));
+        assert!(!cells.push(cell.as_cell()));
+        assert_eq!(cells.finish().len(), 1);
     }
 
     #[test]

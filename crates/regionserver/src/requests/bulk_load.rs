@@ -120,7 +120,8 @@ pub fn bulk_load(
     response(&region, outcome, request.bulk_token.is_some())
 }
 
-/// Checks the files against the quota of space of the table.
+/// Checks the files against the quota of space of the table. A file that an earlier request with
+/// the token has loaded takes no space, and may have been moved.
 fn check_space(
     server: &RegionServer,
     region: &Region,
@@ -128,7 +129,15 @@ fn check_space(
     files: &[BulkFile],
 ) -> Result<()> {
     let given = request.family_path.iter().map(|file| file.path.as_str());
-    let files = files.iter().zip(given).map(|(file, given)| LoadedFile { path: file.source.clone(), given });
+    if !server.is_space_limited(region) {
+        return Ok(());
+    }
+    let is_loaded = |file: &BulkFile| {
+        let token = request.bulk_token.as_deref();
+        token.is_some_and(|token| region.has_loaded(token, file).unwrap_or(false))
+    };
+    let files = files.iter().zip(given).filter(|(file, _)| !is_loaded(file));
+    let files = files.map(|(file, given)| LoadedFile { path: file.source.clone(), given });
     server.check_bulk_load_space(region, &files.collect::<Vec<_>>())
 }
 

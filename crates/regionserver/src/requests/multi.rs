@@ -51,6 +51,7 @@ use evenkeel_metrics::RequestDetail;
 use evenkeel_metrics::ledger::ActionCounts;
 use evenkeel_metrics::waits::PartTimer;
 use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::operations::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_region::region::{self, Operation, OperationTimes, Region, TryWriteResult};
@@ -442,7 +443,8 @@ impl MultiRun<'_> {
 
     fn run_separately(&mut self, at: usize, region: &Arc<Region>, region_action: &RegionAction) {
         let busy = self.server.check_memstore_limit(region);
-        let allowed = Allowed { batch: check_batch(self.server, region, region_action), busy };
+        let batch_of = |actions| check_batch(self.server, region, actions);
+        let mut allowed = Allowed { batch: batch_of(&region_action.actions), busy };
         let mut batch = Batch::default();
         let mut reader = GetReader::new(self.server, region, Wait::Allowed);
         for (slot, action) in region_action.actions.iter().enumerate() {
@@ -469,6 +471,9 @@ impl MultiRun<'_> {
                         self.collector.set(at, slot, ActionOutcome::Failed(error));
                     }
                 }
+            }
+            if ends_batch(action) {
+                allowed.batch = batch_of(region_action.actions.get(slot + 1..).unwrap_or_default());
             }
             self.actions_left -= 1;
         }
@@ -626,7 +631,8 @@ impl MultiRun<'_> {
 struct Allowed {
     /// The error if there is no memory for writes.
     busy: Result<()>,
-    /// The error if the quota of space does not allow all Puts and Deletes.
+    /// The error if the quota of space does not allow the Puts and Deletes up to the next Increment
+    /// or Append.
     batch: Result<()>,
 }
 
@@ -640,19 +646,26 @@ impl Allowed {
     }
 }
 
-/// Checks the Puts and Deletes of a region action against the quota of space of its table. As in
-/// HBase, where they are one batch, they are refused together.
-fn check_batch(server: &RegionServer, region: &Region, action: &RegionAction) -> Result<()> {
+/// Checks the Puts and Deletes before the first Increment or Append against the quota of space of
+/// their table. As in HBase, where they are one batch, they are refused together.
+fn check_batch(server: &RegionServer, region: &Region, actions: &[Action]) -> Result<()> {
     if !server.space_quotas().is_some_and(SpaceQuotas::is_enforcing) {
         return Ok(());
     }
-    use pb::mutation_proto::MutationType;
-    let kinds = action.actions.iter().filter_map(Action::mutation).filter_map(|m| match m.mutate_type() {
-        MutationType::Put => Some(MutationKind::Put),
-        MutationType::Delete => Some(MutationKind::Delete),
-        MutationType::Increment | MutationType::Append => None,
+    let of_batch = actions.iter().take_while(|action| !ends_batch(action));
+    let mut kinds = of_batch.filter_map(Action::mutation).map(|mutation| match mutation.mutate_type() {
+        MutationType::Delete => MutationKind::Delete,
+        _ => MutationKind::Put,
     });
-    kinds.into_iter().try_for_each(|kind| server.check_space(region, kind))
+    kinds.try_for_each(|kind| server.check_space(region, kind))
+}
+
+/// Returns true for an Increment or Append, before which HBase applies the Puts and Deletes that
+/// it has collected (`RSRpcServices.doNonAtomicRegionMutation`).
+fn ends_batch(action: &Action) -> bool {
+    action.mutation().is_some_and(|mutation| {
+        matches!(mutation.mutate_type(), MutationType::Increment | MutationType::Append)
+    })
 }
 
 fn check_rows(condition: Option<&Condition>, mutations: &[Mutation]) -> Result<()> {

@@ -198,6 +198,11 @@ fn batches_are_refused_together_and_atomic_ones_as_a_whole() {
     }
     let outcomes = limited.multi(false, &[Delete, Increment]);
     assert!(outcomes[0].is_ok() && outcomes[1].is_err(), "Increments are not in the batch: {outcomes:?}");
+    for middle in [Increment, Append] {
+        let outcomes = limited.multi(false, &[Delete, middle, Put, Delete, middle, Delete]);
+        let are_allowed: Vec<_> = outcomes.iter().map(Result::is_ok).collect();
+        assert_eq!(are_allowed, [true, false, false, false, false, true], "{middle:?} ends a batch");
+    }
     for kinds in [&[Delete, Put][..], &[Put][..], &[Delete, Increment]] {
         let [outcome] = &limited.multi(true, kinds)[..] else { panic!("one outcome of {kinds:?}") };
         assert!(outcome.is_err(), "{kinds:?}");
@@ -259,6 +264,24 @@ fn files_are_loaded_if_they_fit_into_the_free_space() {
     assert_eq!(limited.region.load().store_files, 0);
     assert_eq!(load(&both, None), Ok(true));
     assert_eq!(limited.server.server.region_sizes(), [(limited.region.info().clone(), 2 * len)]);
+
+    let token = "file:/hbase/staging/bob__t__1";
+    limited.region.file_system().mkdirs(Path::new("/hbase/staging/bob__t__1")).expect("made");
+    let (own, _) = hfile(&limited.region, "/hbase/staging/bob__t__1/3");
+    assert_eq!(load(std::slice::from_ref(&own), Some(token.to_owned())), Ok(true));
+    assert!(
+        !limited.region.file_system().exists(Path::new("/hbase/staging/bob__t__1/3")).expect("looked up")
+    );
+    limited.set(Some(Policy::NoWrites), 0);
+    assert_eq!(load(std::slice::from_ref(&own), Some(token.to_owned())), Ok(true), "it is loaded already");
+    assert_eq!(limited.region.load().store_files, 3);
+    let gone = pb::bulk_load_h_file_request::FamilyPath {
+        path: "file:/hbase/staging/bob__t__1/4".into(),
+        ..own.clone()
+    };
+    assert!(
+        refused(load(&[own, gone], Some(token.to_owned())).map(drop)).contains("Could not verify length")
+    );
 }
 
 #[test]

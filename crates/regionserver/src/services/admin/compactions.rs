@@ -58,9 +58,33 @@ fn clear_queues(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use evenkeel_common::Configuration;
+    use evenkeel_common::quota::space::{Policy, SpaceUse};
 
     use super::*;
-    use crate::testing::{TestServer, specifier};
+    use crate::RegionServerConfig;
+    use crate::quotas::settings::QuotaSettings;
+    use crate::testing::{TestServer, specifier, table};
+
+    #[test]
+    fn a_compaction_is_refused_by_the_policy_of_the_table() {
+        let mut conf = Configuration::new();
+        conf.set("hbase.quota.enabled", "true");
+        let quotas = QuotaSettings::from(&conf).expect("valid");
+        let server = TestServer::new(RegionServerConfig { quotas, ..RegionServerConfig::default() });
+        let region = server.open(b"", b"", table());
+        let violated = Some(Policy::NoWritesCompactions);
+        let found = SpaceUse { violated, used_bytes: 2, limit_bytes: 1 };
+        let space = server.server.space_quotas().expect("enabled");
+        space.install([(region.info().table().clone(), found)].into());
+        let request = pb::CompactRegionRequest { region: specifier(&region), ..Default::default() };
+        let before = server.server.background.compaction_changes();
+        let error = compact(&server.server, request.clone(), Some("bob")).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::DoNotRetry);
+        assert_eq!(server.server.background.compaction_changes(), before, "nothing is queued");
+        space.install(Default::default());
+        compact(&server.server, request, Some("bob")).expect("queued");
+    }
 
     #[test]
     fn a_compaction_of_an_unknown_family_is_refused() {
