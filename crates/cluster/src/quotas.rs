@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use evenkeel_client::{ClientConfig, ClusterOption, Connection, Error, Scan};
-use evenkeel_common::{Configuration, HBaseError, Result, TableName};
+use evenkeel_common::{CellRef, Configuration, HBaseError, Result, TableName};
 use evenkeel_common::{clock, quota};
 use evenkeel_protocol::pb;
 use evenkeel_regionserver::RegionServer;
@@ -198,22 +198,8 @@ impl ClusterQuotaTable {
     }
 
     async fn read_cells(&self) -> Result<Vec<QuotaCell>> {
-        let table = self.connect().await?.table(quota::table_name()?);
-        // A row may have any number of columns.
-        let mut rows = table.scan(Scan::new().family(quota::FAMILY).batch(BATCH_CELLS));
         let mut cells = QuotaCells::default();
-        loop {
-            let row = match rows.next().await {
-                Ok(Some(row)) => row,
-                Ok(None) => break,
-                // The master has no quotas.
-                Err(Error::TableNotFound(_)) => break,
-                Err(error) => return Err(io(error)),
-            };
-            if !row.cells().iter().all(|cell| cells.push(cell.as_cell())) {
-                break;
-            }
-        }
+        visit(&self.connect().await?, quota::FAMILY, |cell| cells.push(cell)).await?;
         Ok(cells.finish())
     }
 
@@ -223,22 +209,33 @@ impl ClusterQuotaTable {
             Some(connection) => connection,
             None => connection.insert(self.connect().await?),
         };
-        let scan = Scan::new().family(quota::USAGE_FAMILY).batch(BATCH_CELLS);
-        let mut rows = connection.table(quota::table_name()?).scan(scan);
         let mut cells = TableUseCells::default();
-        loop {
-            match rows.next().await {
-                Ok(Some(row)) if row.cells().iter().all(|cell| cells.push(cell.as_cell())) => {}
-                // All cells, no more that count, or a master without quotas.
-                Ok(_) | Err(Error::TableNotFound(_)) => return Ok(cells.finish()),
-                Err(error) => return Err(io(error)),
-            }
-        }
+        visit(connection, quota::USAGE_FAMILY, |cell| cells.push(cell)).await?;
+        Ok(cells.finish())
     }
 
     async fn read_open_regions(&self) -> Result<HashMap<TableName, u64>> {
         let admin = self.connect().await?.admin();
         let metrics = admin.cluster_metrics(&[ClusterOption::TableToRegionsCount]).await.map_err(io)?;
         Ok(metrics.tables.into_iter().map(|(table, counts)| (table, u64::from(counts.open))).collect())
+    }
+}
+
+/// Calls `push` with each cell of a family of hbase:quota until it returns false.
+async fn visit(
+    connection: &Connection,
+    family: &'static [u8],
+    mut push: impl FnMut(CellRef<'_>) -> bool + Send,
+) -> Result<()> {
+    // A row may have any number of columns.
+    let scan = Scan::new().family(family).batch(BATCH_CELLS);
+    let mut rows = connection.table(quota::table_name()?).scan(scan);
+    loop {
+        match rows.next().await {
+            Ok(Some(row)) if row.cells().iter().all(|cell| push(cell.as_cell())) => {}
+            // All cells, no more that count, or a master without quotas.
+            Ok(_) | Err(Error::TableNotFound(_)) => return Ok(()),
+            Err(error) => return Err(io(error)),
+        }
     }
 }

@@ -89,11 +89,6 @@ impl QuotaTarget {
         }
     }
 
-    /// Returns what a quota of space is for: a table or a namespace.
-    pub fn is_spatial(&self) -> bool {
-        matches!(self, Self::Table(_) | Self::Namespace(_))
-    }
-
     /// Returns the target of a cell of the family `q`; `None` if there is none, as for
     /// [`EXCEED_ROW`].
     pub fn parse(row: &[u8], qualifier: &[u8]) -> Option<Self> {
