@@ -229,7 +229,7 @@ pub(super) struct SpaceUsage {
 }
 
 impl SpaceUsage {
-    /// Adds a cell. Returns false if it and those after it are not read, because there are too many.
+    /// Adds a cell. Returns false if it and those after it are not read: there are too many.
     fn push(&mut self, row: &[u8], qualifier: &[u8], value: &[u8]) -> bool {
         let Some(cell) = UsageCell::parse(row, qualifier) else { return true };
         self.cells += 1;
