@@ -49,6 +49,26 @@ set_quota USER => 'u2', GLOBAL_BYPASS => false
 set_quota TYPE => THROTTLE, TABLE => 't1', LIMIT => NONE
 set_quota TYPE => THROTTLE, NAMESPACE => 'ns1', LIMIT => NONE
 set_quota TYPE => THROTTLE, REGIONSERVER => 'all', LIMIT => NONE
+set_quota TYPE => SPACE, TABLE => 't1', LIMIT => '1G', POLICY => NO_INSERTS
+set_quota TYPE => SPACE, NAMESPACE => 'ns1', LIMIT => '5T', POLICY => NO_WRITES_COMPACTIONS
+list_quotas
+set_quota TYPE => SPACE, TABLE => 't1', LIMIT => 1536, POLICY => DISABLE
+list_quotas TABLE => 't1'
+set_quota TYPE => SPACE, TABLE => 't1', LIMIT => '1G'
+set_quota TYPE => SPACE, TABLE => 't1', POLICY => NO_INSERTS
+set_quota TYPE => SPACE, TABLE => 't1', LIMIT => 'x', POLICY => NO_INSERTS
+set_quota TYPE => SPACE, TABLE => 't1', NAMESPACE => 'ns1', LIMIT => '1G', POLICY => DISABLE
+set_quota TYPE => SPACE, LIMIT => '1G', POLICY => DISABLE
+set_quota TYPE => SPACE, TABLE => 't1', LIMIT => NONE
+set_quota TYPE => SPACE, NAMESPACE => 'ns1', LIMIT => NONE
+create_namespace 'limited', {'hbase.namespace.quota.maxtables' => '0'}
+create_namespace 'limited', {'hbase.namespace.quota.maxtables' => '1', 'hbase.namespace.quota.maxregions' => '2'}
+create 'limited:t1', 'f', SPLITS => ['c', 'm']
+create 'limited:t1', 'f'
+create 'limited:t2', 'f'
+disable 'limited:t1'
+drop 'limited:t1'
+drop_namespace 'limited'
 list_quotas
 list_quota_snapshots
 list_snapshot_sizes

@@ -46,9 +46,18 @@ impl Cluster {
     /// # Errors
     /// If the jars cannot be fetched, or a process does not start.
     pub fn start(storage: ClusterStorage) -> Result<Self, String> {
+        Self::start_with(storage, &[])
+    }
+
+    /// As [`Cluster::start`], with extra settings of all processes.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub fn start_with(storage: ClusterStorage, own: &[(&str, &str)]) -> Result<Self, String> {
         let folder = run_folder("cluster")?;
         let zookeeper_port = free_port()?;
         let mut settings = settings(&folder, zookeeper_port);
+        settings.extend(own.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         let zookeeper = zookeeper(&folder, zookeeper_port)?;
         let hdfs = match storage {
             ClusterStorage::Directory => None,

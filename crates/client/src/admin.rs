@@ -42,7 +42,7 @@ mod tables;
 
 pub use cluster::{ClusterMetrics, ClusterOption, RegionMetrics, ServerMetrics, TableRegionCounts};
 pub use namespaces::NamespaceDescriptor;
-pub use quotas::{Quota, QuotaFilter, QuotaSettings};
+pub use quotas::{Quota, QuotaFilter, QuotaSettings, SpaceQuotaStates};
 pub use regions::CompactionState;
 pub use servers::{CacheEviction, CallLog};
 pub use snapshots::{SnapshotDescription, SnapshotType};

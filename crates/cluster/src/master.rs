@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use evenkeel_client::StatusCaller;
 use evenkeel_client::{ClientConfig, Error};
-use evenkeel_common::{ErrorKind, HBaseError, Result, ServerName};
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::region_state_transition::TransitionCode;
 use evenkeel_regionserver::{ClusterView, MasterConnection};
@@ -81,6 +81,19 @@ impl ClusterConnection {
                 }
             }
         });
+    }
+
+    /// `ReportRegionSpaceUse`: the sizes of the regions of this server, in bytes.
+    ///
+    /// # Errors
+    /// Errors of the connection or of the master; the caller reports again later.
+    pub(crate) async fn report_region_space_use(&self, sizes: Vec<(RegionInfo, u64)>) -> Result<(), Error> {
+        let size = |(region, bytes): (RegionInfo, u64)| pb::RegionSpaceUse {
+            region_info: Some((&region).into()),
+            region_size: Some(bytes),
+        };
+        let report = pb::RegionSpaceUseReportRequest { space_use: sizes.into_iter().map(size).collect() };
+        self.call::<pb::RegionSpaceUseReportResponse>("ReportRegionSpaceUse", &report).await.map(drop)
     }
 
     async fn call<R: Message + Default>(

@@ -8,22 +8,28 @@
 //!
 //! The switch is a znode, which is read at start; the master reports its changes
 //! (`SwitchRpcThrottleRemoteCallable`).
+//!
+//! Quotas of space have two further tasks. One reports the sizes of the regions to the master
+//! (`ReportRegionSpaceUse`), which decides which tables exceed their quotas. The other reads that
+//! from hbase:quota. A read that fails leaves the policies as they were.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use evenkeel_client::{ClientConfig, ClusterOption, Connection, Error, Scan};
-use evenkeel_common::{Configuration, HBaseError, Result, TableName};
+use evenkeel_common::{CellRef, Configuration, HBaseError, Result, TableName};
 use evenkeel_common::{clock, quota};
 use evenkeel_protocol::pb;
 use evenkeel_regionserver::RegionServer;
 use evenkeel_regionserver::quotas::limits::{ParsedQuotas, QuotaCell, QuotaCells};
-use evenkeel_regionserver::quotas::settings;
+use evenkeel_regionserver::quotas::settings::{self, SpaceTimes, TaskTimes};
+use evenkeel_regionserver::quotas::space::{TableUseCells, TableUses};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
+use crate::master::ClusterConnection;
 use crate::session::Session;
 
 /// Tries of a read after the first. The next refresh reads again.
@@ -38,20 +44,21 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const SHARES_PERIOD: Duration = Duration::from_secs(60);
 
 /// hbase:quota, read by a client of the cluster.
+#[derive(Clone)]
 struct ClusterQuotaTable {
     config: ClientConfig,
     session: Arc<Session>,
 }
 
-/// Starts the task that reads the quotas, if they are enabled.
+/// Starts the tasks of quotas, if they are enabled.
 ///
 /// # Errors
-/// `IOException` about a setting of the period or of clients.
+/// `IOException` about a setting of a period or of clients.
 pub(crate) fn start(
     runtime: &Handle,
     server: &Arc<RegionServer>,
     conf: &Configuration,
-    session: &Arc<Session>,
+    (session, master): (&Arc<Session>, &Arc<ClusterConnection>),
 ) -> Result<()> {
     let Some(quotas) = server.quotas() else { return Ok(()) };
     let bad = |error: evenkeel_common::config::ConfigError| HBaseError::io(error.to_string());
@@ -59,12 +66,47 @@ pub(crate) fn start(
     let config = ClientConfig::from_configuration(conf).map_err(io)?;
     let config = ClientConfig { retries: RETRIES, operation_timeout: READ_TIMEOUT, ..config };
     let table = ClusterQuotaTable { config, session: Arc::clone(session) };
+    let times = SpaceTimes::from(conf).map_err(bad)?;
     quotas.set_on(session.is_rpc_throttle_on());
     let changed = Arc::new(Notify::new());
     let reported = Arc::clone(&changed);
     quotas.on_change(Box::new(move || reported.notify_one()));
+    drop(runtime.spawn(report_sizes(Arc::downgrade(server), Arc::clone(master), times.report)));
+    drop(runtime.spawn(refresh_space(Arc::downgrade(server), table.clone(), times.refresh)));
     drop(runtime.spawn(refresh(Arc::downgrade(server), table, changed, period)));
     Ok(())
+}
+
+/// Reports the sizes of the regions to the master until the server is gone.
+async fn report_sizes(server: Weak<RegionServer>, master: Arc<ClusterConnection>, times: TaskTimes) {
+    sleep(times.delay).await;
+    loop {
+        let Some(sizes) = server.upgrade().map(|server| server.region_sizes()) else { return };
+        if let Err(error) = master.report_region_space_use(sizes).await {
+            tracing::debug!(%error, "the sizes of regions could not be reported to the master");
+        }
+        sleep(times.period).await;
+    }
+}
+
+/// Reads which policies of quotas of space are in force until the server is gone.
+async fn refresh_space(server: Weak<RegionServer>, table: ClusterQuotaTable, times: TaskTimes) {
+    let mut connection = None;
+    sleep(times.delay).await;
+    loop {
+        let read = table.read_table_uses(&mut connection).await;
+        let Some(server) = server.upgrade() else { return };
+        match (read, server.space_quotas()) {
+            (Ok(uses), Some(quotas)) => quotas.install(uses),
+            (Err(error), _) => {
+                connection = None;
+                tracing::warn!(%error, "the policies of quotas of space could not be read");
+            }
+            (Ok(_), None) => {}
+        }
+        drop(server);
+        sleep(times.period).await;
+    }
 }
 
 /// Reads the quotas and computes the shares until the server is gone.
@@ -156,22 +198,19 @@ impl ClusterQuotaTable {
     }
 
     async fn read_cells(&self) -> Result<Vec<QuotaCell>> {
-        let table = self.connect().await?.table(quota::table_name()?);
-        // A row may have any number of columns.
-        let mut rows = table.scan(Scan::new().family(quota::FAMILY).batch(BATCH_CELLS));
         let mut cells = QuotaCells::default();
-        loop {
-            let row = match rows.next().await {
-                Ok(Some(row)) => row,
-                Ok(None) => break,
-                // The master has no quotas.
-                Err(Error::TableNotFound(_)) => break,
-                Err(error) => return Err(io(error)),
-            };
-            if !row.cells().iter().all(|cell| cells.push(cell.as_cell())) {
-                break;
-            }
-        }
+        visit(&self.connect().await?, quota::FAMILY, |cell| cells.push(cell)).await?;
+        Ok(cells.finish())
+    }
+
+    /// Reads the use of space of tables, by a connection that is made if there is none.
+    async fn read_table_uses(&self, connection: &mut Option<Connection>) -> Result<TableUses> {
+        let connection = match connection {
+            Some(connection) => connection,
+            None => connection.insert(self.connect().await?),
+        };
+        let mut cells = TableUseCells::default();
+        visit(connection, quota::USAGE_FAMILY, |cell| cells.push(cell)).await?;
         Ok(cells.finish())
     }
 
@@ -179,5 +218,24 @@ impl ClusterQuotaTable {
         let admin = self.connect().await?.admin();
         let metrics = admin.cluster_metrics(&[ClusterOption::TableToRegionsCount]).await.map_err(io)?;
         Ok(metrics.tables.into_iter().map(|(table, counts)| (table, u64::from(counts.open))).collect())
+    }
+}
+
+/// Calls `push` with each cell of a family of hbase:quota until it returns false.
+async fn visit(
+    connection: &Connection,
+    family: &'static [u8],
+    mut push: impl FnMut(CellRef<'_>) -> bool + Send,
+) -> Result<()> {
+    // A row may have any number of columns.
+    let scan = Scan::new().family(family).batch(BATCH_CELLS);
+    let mut rows = connection.table(quota::table_name()?).scan(scan);
+    loop {
+        match rows.next().await {
+            Ok(Some(row)) if row.cells().iter().all(|cell| push(cell.as_cell())) => {}
+            // All cells, no more that count, or a master without quotas.
+            Ok(_) | Err(Error::TableNotFound(_)) => return Ok(()),
+            Err(error) => return Err(io(error)),
+        }
     }
 }

@@ -123,7 +123,7 @@ pub(crate) fn start(
     process.readiness.set_serving(&storage.wals, Vec::new);
     master.send_reports(&abort);
     slow_log_table::start(&connections.runtime, &regionserver, &process.conf, &process.clock)?;
-    quotas::start(&connections.runtime, &regionserver, &process.conf, &session)?;
+    quotas::start(&connections.runtime, &regionserver, &process.conf, (&session, &master))?;
     regionserver.announce()?;
     tracing::info!(server = %name, "joined the cluster");
     Ok(ClusterServer {

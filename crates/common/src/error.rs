@@ -65,6 +65,11 @@ kinds! {
     MultiActionResultTooLarge = "org.apache.hadoop.hbase.MultiActionResultTooLarge", retry;
     /// A quota is used up; the client waits for the time that the message ends with.
     RpcThrottling = "org.apache.hadoop.hbase.quotas.RpcThrottlingException", retry;
+    /// The limit of a namespace on tables or regions does not allow the change.
+    QuotaExceeded = "org.apache.hadoop.hbase.quotas.QuotaExceededException", fatal;
+    /// The policy of an exceeded quota of space does not allow the write. The message begins with
+    /// the name of the policy.
+    SpaceLimiting = "org.apache.hadoop.hbase.quotas.SpaceLimitingException", fatal;
     /// The request frame exceeds `hbase.ipc.max.request.size`.
     RequestTooBig = "org.apache.hadoop.hbase.exceptions.RequestTooBigException", fatal;
     /// The scanner does not exist, or no longer.

@@ -9,8 +9,10 @@
 //! | `r.all` | of every RegionServer | |
 //! | `exceedThrottleQuota` | one byte: 0 for off | |
 //!
-//! A quota is a `Quotas` message behind the four bytes `PBUF`. The family `u` holds the use of
-//! space, which is not read here.
+//! A quota is a `Quotas` message behind the four bytes `PBUF`. [`space`] has the cells of the
+//! family `u`, which hold the use of space.
+
+pub mod space;
 
 use bytes::Bytes;
 use evenkeel_protocol::{from_magic, pb, with_magic};

@@ -23,15 +23,17 @@ use evenkeel_regionserver::slow_log_table;
 
 use super::Master;
 use super::normalizer::NormalizerThread;
+use super::quotas::chore::QuotaChore;
 
 /// How often compacted files are checked (`hbase.hfile.compaction.discharger.interval`).
 const DISCHARGE_PERIOD: Duration = Duration::from_secs(120);
 
-/// The thread, and that of the normalizer; they end when this is dropped.
+/// The thread, that of the normalizer, and that of quotas; they end when this is dropped.
 pub struct MasterChore {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
     _normalizer: NormalizerThread,
+    _quotas: Option<QuotaChore>,
 }
 
 /// A periodic task.
@@ -73,12 +75,13 @@ impl MasterChore {
             tasks.push(task(every, Master::normalize_all));
         }
         let normalizer = NormalizerThread::start(&master)?;
+        let quotas = QuotaChore::start(&master)?;
         let supervisor = master.parts.regionserver.background().supervisor().clone();
         let thread = spawn_essential("master-chore", &supervisor, move || {
             run(&master, tasks, &stopped);
             Ok(())
         })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread), _normalizer: normalizer })
+        Ok(Self { stop: Some(stop), thread: Some(thread), _normalizer: normalizer, _quotas: quotas })
     }
 }
 

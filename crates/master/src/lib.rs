@@ -23,6 +23,7 @@
 //! | [`recovery`] | splits the WALs of earlier processes |
 //! | [`regions`] | opens the regions that hbase:meta lists; splits, merges and truncates regions |
 //! | [`namespaces`] | hbase:namespace |
+//! | `namespace_limits` | the limits of namespaces on tables and regions |
 //! | [`procedures`] | changes in progress, and their outcomes |
 //! | `quotas` | the rows of hbase:quota |
 //! | `tables` | changes of tables, checks of their descriptors, hbase:slowlog |
@@ -49,6 +50,7 @@ pub mod cleaner;
 pub mod connection;
 pub mod meta;
 pub mod metrics;
+mod namespace_limits;
 pub mod namespaces;
 mod normalizer;
 pub mod procedures;
@@ -84,6 +86,7 @@ use parking_lot::{Mutex, RwLock};
 use self::assignment::Assignment;
 use self::cleaner::{CleanerSettings, Cleaners};
 use self::meta::{MetaTable, TableState};
+use self::namespace_limits::NamespaceUsage;
 use self::namespaces::NamespaceTable;
 use self::normalizer::{Normalizer, NormalizerSettings};
 use self::procedures::{ProcedureExecutor, TableLocks};
@@ -178,6 +181,7 @@ pub struct Master {
     /// Held shared while a table is created, exclusively while a namespace is created or removed.
     /// Taken after a table's lock.
     namespace_lock: RwLock<()>,
+    namespace_usage: NamespaceUsage,
     procedures: ProcedureExecutor,
     /// Tables that a procedure of an older client has flushed.
     flushed_by_procedure: Mutex<HashSet<TableName>>,
@@ -222,6 +226,7 @@ impl Master {
             assignment: Assignment::default(),
             last_region_id: AtomicI64::new(last_region_id),
             namespace_lock: RwLock::new(()),
+            namespace_usage: NamespaceUsage::default(),
             switches: Switches::default(),
         }))
     }

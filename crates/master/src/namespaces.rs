@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 use prost::Message;
 
 use super::Master;
+use crate::namespace_limits::check_limits;
 use crate::recovery::remove_if_empty;
 use crate::tables::checks::check_directory_name;
 
@@ -284,8 +285,9 @@ impl Master {
     /// Creates a namespace.
     ///
     /// # Errors
-    /// Returns `NamespaceExistException`, or `DoNotRetryIOException` for an illegal name or a
-    /// descriptor that is too large.
+    /// Returns `NamespaceExistException`, `ConstraintException` for a limit below 1, or
+    /// `DoNotRetryIOException` for an illegal name, a limit that is no number, or a descriptor that
+    /// is too large.
     pub fn create_namespace(
         self: &Arc<Self>,
         namespace: pb::NamespaceDescriptor,
@@ -304,6 +306,7 @@ impl Master {
                 format!("Namespace {name} already exists"),
             ));
         }
+        check_limits(&namespace)?;
         let master = Arc::clone(self);
         self.procedures.submit_holding(
             descriptor_bytes(&namespace),
@@ -341,7 +344,8 @@ impl Master {
     /// Replaces a namespace's properties.
     ///
     /// # Errors
-    /// `NamespaceNotFoundException`; `DoNotRetryIOException` if the descriptor is too large.
+    /// `NamespaceNotFoundException`; `ConstraintException` for a limit below 1;
+    /// `DoNotRetryIOException` for a limit that is no number, or a descriptor that is too large.
     pub fn modify_namespace(
         self: &Arc<Self>,
         namespace: pb::NamespaceDescriptor,
@@ -353,6 +357,7 @@ impl Master {
         let name = name_of(&namespace);
         self.namespaces().get(&name)?;
         let namespace = check_size(&namespace)?;
+        check_limits(&namespace)?;
         let master = Arc::clone(self);
         self.procedures.submit_holding(
             descriptor_bytes(&namespace),

@@ -7,26 +7,40 @@
 //! quotas of a table or namespace that is deleted are removed, unless
 //! `hbase.quota.remove.on.table.delete` is false.
 //!
-//! Quotas of space are not implemented: they cannot be set. Those that another master has set stay
-//! in the table, and are not enforced.
-//!
 //! The switch of all throttles is in memory, like the other switches, and in a znode as in HBase.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`chore`] | the threads of the periodic work of quotas of space |
+//! | `disable` | disables and enables tables for quotas of space |
+//! | `merge` | what a request to set a quota makes of the present ones |
+//! | `removal` | changes of quotas, and what a removed quota of space leaves to do |
+//! | `rows` | reads and writes rows of hbase:quota |
+//! | [`snapshot_sizes`] | the sizes of snapshots, which count against quotas of space |
+//! | [`space`] | decides which tables exceed their quotas of space |
+
+pub(crate) mod chore;
+mod disable;
+mod merge;
+mod removal;
+mod rows;
+pub(crate) mod snapshot_sizes;
+pub(crate) mod space;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::quota::{self, ALL_SERVERS, QuotaTarget};
-use evenkeel_common::{CellType, Durability, ErrorKind, HBaseError, Result, TableName};
+use evenkeel_common::{HBaseError, Result, TableName};
 use evenkeel_protocol::pb;
-use evenkeel_region::operations::{Mutation, MutationKind, Scan};
-use evenkeel_region::region::Region;
 use evenkeel_regionserver::quotas::settings::ENABLED;
 use evenkeel_regionserver::quotas::table::LocalQuotaTable;
 use parking_lot::Mutex;
 
+use self::merge::{target_of, unsupported};
+use self::rows::Column;
+use self::space::{SpaceObserver, SpaceSettings};
 use super::Master;
 
 /// Whether the quotas of a deleted table or namespace are removed.
@@ -37,23 +51,32 @@ const REMOVE_ON_DELETE: &str = "hbase.quota.remove.on.table.delete";
 pub(crate) struct Quotas {
     is_enabled: bool,
     removes_on_delete: bool,
-    /// Held during a change. The timestamp of the last write: every write has a later one, so that
-    /// a delete never hides a later put.
+    /// Held during a change, and before the locks of `space`. The timestamp of the last write:
+    /// every write has a later one, so that a delete never hides a later put.
     last_write_ms: Mutex<i64>,
+    space: SpaceObserver,
 }
 
 impl Quotas {
     /// Reads the settings.
     ///
     /// # Errors
-    /// `IOException` about a setting that is no boolean.
+    /// `IOException` about a malformed setting.
     pub(crate) fn from(conf: &evenkeel_common::Configuration) -> Result<Self> {
         let bad = |error: ConfigError| HBaseError::io(error.to_string());
         Ok(Self {
             is_enabled: conf.get_bool_or(ENABLED, false).map_err(bad)?,
             removes_on_delete: conf.get_bool_or(REMOVE_ON_DELETE, true).map_err(bad)?,
             last_write_ms: Mutex::new(0),
+            space: SpaceObserver::new(SpaceSettings::from(conf).map_err(bad)?),
         })
+    }
+}
+
+impl Quotas {
+    /// Forgets the sizes of a table's regions, which were replaced.
+    pub(crate) fn forget_sizes(&self, table: &TableName) {
+        self.space.forget_sizes(table);
     }
 }
 
@@ -62,14 +85,18 @@ impl Master {
     pub fn connect_quotas(self: &Arc<Self>) {
         let server = &self.parts.regionserver;
         let Some(quotas) = server.quotas() else { return };
+        quotas.connect(Arc::new(self.quota_table()));
+        self.reload_quotas();
+        self.reload_space_quotas();
+    }
+
+    fn quota_table(self: &Arc<Self>) -> LocalQuotaTable {
         let of_master = Arc::downgrade(self);
         let exists = move || {
             let master = of_master.upgrade();
             master.is_some_and(|master| quota::table_name().and_then(|name| master.table(&name)).is_ok())
         };
-        let table = LocalQuotaTable { server: Arc::downgrade(server), exists: Box::new(exists) };
-        quotas.connect(Arc::new(table));
-        self.reload_quotas();
+        LocalQuotaTable { server: Arc::downgrade(&self.parts.regionserver), exists: Box::new(exists) }
     }
 
     /// Makes the RegionServer read hbase:quota. If it fails, the limits stay as they are, and
@@ -114,51 +141,18 @@ impl Master {
     ///
     /// # Errors
     /// `DoNotRetryIOException` if quotas are not enabled, or the request is invalid; `IOException`
-    /// before the table was created; errors of the table's region.
-    pub fn set_quota(&self, request: &pb::SetQuotaRequest) -> Result<()> {
+    /// before the table was created; errors of the table's region, and those of enabling a table
+    /// that the removed quota had disabled.
+    pub fn set_quota(self: &Arc<Self>, request: &pb::SetQuotaRequest) -> Result<()> {
         if !self.quotas.is_enabled {
             return Err(unsupported("quota support disabled"));
         }
         let target = target_of(request)?;
-        let mut last_ms = self.quotas.last_write_ms.lock();
-        let removes_throttle = request.throttle.as_ref().is_some_and(|throttle| throttle.r#type.is_none());
-        let present = match self.read_quotas(&target) {
-            Err(error) if removes_throttle && error.kind() == ErrorKind::Deserialization => {
-                tracing::warn!(?target, %error, "quotas that cannot be decoded are removed");
-                Ok(None)
-            }
-            present => present,
-        };
-        let merged = match request.remove_all() {
-            true => None,
-            false => merge(present?, request)?,
-        };
-        self.write_quotas(&target, merged.as_ref(), &mut last_ms)?;
-        drop(last_ms);
-        tracing::info!(?target, is_set = merged.is_some(), "quotas changed");
+        let is_freed = self.change_quota(&target, request)?;
         self.reload_quotas();
-        Ok(())
-    }
-
-    /// Removes the quotas of a table or namespace that was deleted: those of users on it stay, as
-    /// in HBase. A failure is logged: nobody waits for it.
-    pub(crate) fn remove_quotas_of_deleted(&self, target: &QuotaTarget) {
-        if !self.quotas.is_enabled || !self.quotas.removes_on_delete {
-            return;
+        if is_freed {
+            self.reload_space_quotas();
         }
-        if let Err(error) = self.remove_quotas(target) {
-            tracing::warn!(?target, %error, "the quotas of what was deleted are not removed");
-        }
-    }
-
-    fn remove_quotas(&self, target: &QuotaTarget) -> Result<()> {
-        let mut last_ms = self.quotas.last_write_ms.lock();
-        let Some(mut quotas) = self.read_quotas(target)? else { return Ok(()) };
-        (quotas.throttle, quotas.space) = (None, None);
-        let left = quotas.bypass_globals.is_some().then_some(&quotas);
-        self.write_quotas(target, left, &mut last_ms)?;
-        drop(last_ms);
-        self.reload_quotas();
         Ok(())
     }
 
@@ -190,7 +184,8 @@ impl Master {
             return Ok(false);
         }
         let mut last_ms = self.quotas.last_write_ms.lock();
-        let before = self.read_cell(quota::EXCEED_ROW, quota::SETTINGS)?;
+        let exceed = Column::of_quotas(quota::EXCEED_ROW, quota::SETTINGS);
+        let before = self.read_cell(exceed)?;
         let before = before.and_then(|value| value.first().copied()).is_some_and(|value| value != 0);
         if before == on {
             return Ok(before);
@@ -201,160 +196,10 @@ impl Master {
         }
         // HBase's `Bytes.toBytes(boolean)`.
         let value: &[u8] = if on { &[0xff] } else { &[0] };
-        self.write_cell(quota::EXCEED_ROW, quota::SETTINGS, value, &mut last_ms)?;
+        self.write_cell(exceed, value, &mut last_ms)?;
         drop(last_ms);
         self.reload_quotas();
         Ok(before)
-    }
-
-    fn quota_region(&self, row: &[u8]) -> Result<Arc<Region>> {
-        let regions = self.parts.regionserver.regions().primaries_of_table(&quota::table_name()?);
-        let is_in = |region: &Arc<Region>| {
-            let (start, end) = (region.info().start_key(), region.info().end_key());
-            row >= &start[..] && (end.is_empty() || row < &end[..])
-        };
-        let found = regions.into_iter().find(is_in);
-        found.ok_or_else(|| HBaseError::io("Quota manager is uninitialized, please retry later."))
-    }
-
-    fn read_cell(&self, row: &[u8], qualifier: &[u8]) -> Result<Option<Bytes>> {
-        let cells = self.quota_region(row)?.get(Scan::get(row.to_vec()))?;
-        let wanted = cells.iter().find(|c| c.family() == quota::FAMILY && c.qualifier() == qualifier);
-        Ok(wanted.map(|cell| Bytes::copy_from_slice(cell.value())))
-    }
-
-    fn read_quotas(&self, target: &QuotaTarget) -> Result<Option<pb::Quotas>> {
-        let value = self.read_cell(&target.row(), &target.qualifier())?;
-        value.map(|value| quota::decode(&value)).transpose()
-    }
-
-    /// Writes the quotas of a target. `None` deletes them: as in HBase, the whole row of a user
-    /// without further quotas of its own, with those on tables and namespaces.
-    fn write_quotas(
-        &self,
-        target: &QuotaTarget,
-        quotas: Option<&pb::Quotas>,
-        last_ms: &mut i64,
-    ) -> Result<()> {
-        let (row, qualifier) = (target.row(), target.qualifier());
-        if let Some(quotas) = quotas {
-            return self.write_cell(&row, &qualifier, &quota::encode(quotas), last_ms);
-        }
-        let timestamp = self.next_write_ms(last_ms);
-        let is_column = matches!(target, QuotaTarget::UserTable(..) | QuotaTarget::UserNamespace(..));
-        let cells = match is_column {
-            true => vec![cell(&row, &qualifier, (timestamp, CellType::DeleteColumn), &[])?],
-            false => Vec::new(),
-        };
-        self.write(Mutation { timestamp, ..Mutation::new(MutationKind::Delete, row, cells) })
-    }
-
-    fn write_cell(&self, row: &[u8], qualifier: &[u8], value: &[u8], last_ms: &mut i64) -> Result<()> {
-        let cell = cell(row, qualifier, (self.next_write_ms(last_ms), CellType::Put), value)?;
-        self.write(Mutation::new(MutationKind::Put, row.to_vec(), vec![cell]))
-    }
-
-    fn write(&self, mutation: Mutation) -> Result<()> {
-        let region = self.quota_region(&mutation.row)?;
-        region.mutate_wait(Mutation { durability: Durability::FsyncWal, ..mutation }).map(drop)
-    }
-
-    fn next_write_ms(&self, last_ms: &mut i64) -> i64 {
-        *last_ms = self.clock().now_ms().max(last_ms.saturating_add(1));
-        *last_ms
-    }
-}
-
-fn cell(
-    row: &[u8],
-    qualifier: &[u8],
-    (timestamp, kind): (i64, CellType),
-    value: &[u8],
-) -> Result<evenkeel_common::KeyValue> {
-    KeyValueBuilder { row, family: quota::FAMILY, qualifier, timestamp, kind, value, tags: &[] }.try_build()
-}
-
-/// `DoNotRetryIOException` around an `UnsupportedOperationException`, as Java prints it.
-fn unsupported(what: &str) -> HBaseError {
-    HBaseError::do_not_retry(format!("java.lang.UnsupportedOperationException: {what}"))
-}
-
-/// An unchecked exception of HBase.
-fn illegal(what: &str) -> HBaseError {
-    HBaseError::new(ErrorKind::IllegalArgument, what)
-}
-
-fn target_of(request: &pb::SetQuotaRequest) -> Result<QuotaTarget> {
-    let table = request.table_name.as_ref().map(TableName::try_from).transpose();
-    let table = table.map_err(|error| illegal(error.message()))?;
-    let pb::SetQuotaRequest { user_name, namespace, region_server, .. } = request;
-    match (user_name.clone(), table, namespace.clone(), region_server.clone()) {
-        (Some(user), Some(table), ..) => Ok(QuotaTarget::UserTable(user, table)),
-        (Some(user), None, Some(namespace), _) => Ok(QuotaTarget::UserNamespace(user, namespace)),
-        (Some(user), ..) => Ok(QuotaTarget::User(user)),
-        (None, Some(table), ..) => Ok(QuotaTarget::Table(table)),
-        (None, None, Some(namespace), _) => Ok(QuotaTarget::Namespace(namespace)),
-        (None, None, None, Some(server)) => Ok(QuotaTarget::RegionServer(server)),
-        (None, None, None, None) => {
-            Err(unsupported("a user, a table, a namespace or region server must be specified"))
-        }
-    }
-}
-
-/// Merges a request into the quotas of its target. `None` if no quota is left.
-fn merge(present: Option<pb::Quotas>, request: &pb::SetQuotaRequest) -> Result<Option<pb::Quotas>> {
-    let kinds = [request.bypass_globals.is_some(), request.space_limit.is_some(), request.throttle.is_some()];
-    match kinds.iter().filter(|is_set| **is_set).count() {
-        0 => return Err(illegal("Unhandled SetRequestRequest state")),
-        1 => {}
-        _ => return Err(illegal("SetQuotaRequest has multiple limits")),
-    }
-    let mut quotas = present.unwrap_or_default();
-    if let Some(bypass) = request.bypass_globals {
-        quotas.bypass_globals = Some(bypass);
-    }
-    if let Some(space) = &request.space_limit {
-        let space = space.quota.as_ref();
-        let space = space.ok_or_else(|| illegal("SpaceLimitRequest is missing the expected SpaceQuota."))?;
-        if !space.remove() {
-            return Err(unsupported("quotas of space are not supported"));
-        }
-        quotas.space = None;
-    }
-    if let Some(change) = &request.throttle {
-        quotas.throttle = merge_throttle(quotas.throttle.take(), change)?;
-    }
-    let is_empty = quotas.throttle.is_none() && quotas.space.is_none() && quotas.bypass_globals.is_none();
-    Ok((!is_empty).then_some(quotas))
-}
-
-/// Merges a change of a throttle: without a kind it removes all limits, without a limit it removes
-/// that of its kind.
-fn merge_throttle(
-    present: Option<pb::Throttle>,
-    change: &pb::ThrottleRequest,
-) -> Result<Option<pb::Throttle>> {
-    let Some(kind) = change.r#type else { return Ok(None) };
-    let kind = pb::ThrottleType::try_from(kind)
-        .map_err(|_| unsupported(&format!("the type of throttle {kind} is unknown")))?;
-    let mut throttle = present.unwrap_or_default();
-    if let Some(limit) = &change.timed_quota {
-        check_limit(limit)?;
-    }
-    *quota::throttle_mut(&mut throttle, kind) = change.timed_quota;
-    Ok((!quota::throttles(&throttle).is_empty()).then_some(throttle))
-}
-
-fn check_limit(limit: &pb::TimedQuota) -> Result<()> {
-    // HBase compares it as a signed number.
-    let units = limit.soft_limit();
-    if units < 1 || i64::try_from(units).is_err() {
-        return Err(unsupported(&format!("The throttle limit must be greater then 0, got {}", units as i64)));
-    }
-    match quota::unit_ms(limit.time_unit()) {
-        Some(_) => Ok(()),
-        // HBase stores it, and its RegionServers can read no quota then.
-        None => Err(unsupported(&format!("Unsupported {} TimeUnit.", limit.time_unit().as_str_name()))),
     }
 }
 
@@ -397,103 +242,6 @@ mod tests {
             soft_limit: Some(units),
             ..Default::default()
         }
-    }
-
-    fn throttle(kind: Option<pb::ThrottleType>, limit: Option<pb::TimedQuota>) -> pb::SetQuotaRequest {
-        let throttle = pb::ThrottleRequest { r#type: kind.map(Into::into), timed_quota: limit };
-        pb::SetQuotaRequest { throttle: Some(throttle), ..Default::default() }
-    }
-
-    #[test]
-    fn each_combination_of_names_is_a_target() {
-        let request =
-            |user: Option<&str>, table: Option<&str>, namespace: Option<&str>, server: Option<&str>| {
-                let table = table.map(|name| name.parse::<TableName>().expect("legal"));
-                let request = pb::SetQuotaRequest {
-                    user_name: user.map(str::to_owned),
-                    table_name: table.as_ref().map(Into::into),
-                    namespace: namespace.map(str::to_owned),
-                    region_server: server.map(str::to_owned),
-                    ..Default::default()
-                };
-                target_of(&request).map(|target| format!("{target:?}"))
-            };
-        let is =
-            |target: Result<String>, kind: &str| assert!(target.is_ok_and(|t| t.starts_with(kind)), "{kind}");
-        is(request(Some("u"), Some("t"), Some("n"), None), "UserTable(");
-        is(request(Some("u"), None, Some("n"), None), "UserNamespace(");
-        is(request(Some("u"), None, None, Some("r")), "User(");
-        is(request(None, Some("t"), Some("n"), None), "Table(");
-        is(request(None, None, Some("n"), Some("r")), "Namespace(");
-        is(request(None, None, None, Some("all")), "RegionServer(");
-        let error = request(None, None, None, None).expect_err("no target");
-        assert_eq!(
-            error.message(),
-            "java.lang.UnsupportedOperationException: \
-             a user, a table, a namespace or region server must be specified"
-        );
-    }
-
-    #[test]
-    fn limits_are_added_replaced_and_removed_one_by_one() {
-        use pb::ThrottleType::{ReadNumber, WriteSize};
-        let set = |present, kind, units| {
-            merge(present, &throttle(Some(kind), Some(limit(units)))).expect("valid").expect("set")
-        };
-        let of = |quotas: &pb::Quotas| {
-            let throttle = quotas.throttle.expect("set");
-            quota::throttles(&throttle)
-                .iter()
-                .map(|(kind, limit)| (*kind, limit.soft_limit()))
-                .collect::<Vec<_>>()
-        };
-        let quotas = set(Some(set(None, ReadNumber, 1)), WriteSize, 2);
-        assert_eq!(of(&quotas), [(WriteSize, 2), (ReadNumber, 1)]);
-        assert_eq!(of(&set(Some(quotas), ReadNumber, 9)), [(WriteSize, 2), (ReadNumber, 9)]);
-        let one = merge(Some(quotas), &throttle(Some(ReadNumber), None)).expect("valid");
-        assert_eq!(of(one.as_ref().expect("set")), [(WriteSize, 2)]);
-        assert_eq!(merge(one, &throttle(Some(WriteSize), None)), Ok(None));
-        assert_eq!(merge(Some(quotas), &throttle(None, None)), Ok(None));
-        assert_eq!(merge(None, &throttle(Some(ReadNumber), None)), Ok(None));
-    }
-
-    #[test]
-    fn quotas_of_different_kinds_stay_beside_each_other() {
-        let bypass = |on| pb::SetQuotaRequest { bypass_globals: Some(on), ..Default::default() };
-        let quotas = merge(None, &throttle(Some(pb::ThrottleType::ReadSize), Some(limit(1)))).expect("valid");
-        let quotas = merge(quotas, &bypass(true)).expect("valid").expect("set");
-        assert!(quotas.bypass_globals() && quotas.throttle.is_some());
-        let left = merge(Some(quotas), &throttle(None, None)).expect("valid").expect("it bypasses");
-        assert_eq!(left, pb::Quotas { bypass_globals: Some(true), ..Default::default() });
-        // As in HBase, a quota that bypasses nothing is kept.
-        assert!(merge(Some(left), &bypass(false)).expect("valid").is_some());
-    }
-
-    #[test]
-    fn requests_that_hbase_rejects_are_rejected() {
-        use pb::ThrottleType::ReadNumber;
-        let message = |request| merge(None, &request).expect_err("rejected").message().to_owned();
-        let nothing =
-            "java.lang.UnsupportedOperationException: The throttle limit must be greater then 0, got 0";
-        assert_eq!(message(throttle(Some(ReadNumber), Some(limit(0)))), nothing);
-        assert!(message(throttle(Some(ReadNumber), Some(limit(u64::MAX)))).ends_with("got -1"));
-        let odd = pb::TimedQuota { time_unit: pb::TimeUnit::Nanoseconds.into(), ..limit(1) };
-        assert!(
-            message(throttle(Some(ReadNumber), Some(odd))).ends_with("Unsupported NANOSECONDS TimeUnit.")
-        );
-        assert_eq!(message(pb::SetQuotaRequest::default()), "Unhandled SetRequestRequest state");
-        let both = pb::SetQuotaRequest { bypass_globals: Some(true), ..throttle(None, None) };
-        assert_eq!(message(both), "SetQuotaRequest has multiple limits");
-        let space = |quota| pb::SetQuotaRequest {
-            space_limit: Some(pb::SpaceLimitRequest { quota }),
-            ..Default::default()
-        };
-        assert_eq!(message(space(None)), "SpaceLimitRequest is missing the expected SpaceQuota.");
-        assert!(
-            message(space(Some(pb::SpaceQuota::default()))).ends_with("quotas of space are not supported")
-        );
-        let remove = pb::SpaceQuota { remove: Some(true), ..Default::default() };
-        assert_eq!(merge(None, &space(Some(remove))), Ok(None));
     }
 
     #[test]

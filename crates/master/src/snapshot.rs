@@ -60,7 +60,7 @@ fn is_running<K: std::hash::Hash + Eq>(
 }
 
 impl Master {
-    fn snapshots(&self) -> SnapshotStore<'_> {
+    pub(crate) fn snapshots(&self) -> SnapshotStore<'_> {
         SnapshotStore::new(self.fs(), self.root(), self.cleaner_settings.manifest_bytes_max)
     }
 

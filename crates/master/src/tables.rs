@@ -46,12 +46,13 @@ impl Master {
         let master = Arc::clone(self);
         let name = table.name().clone();
         let bytes = checks::descriptor_bytes(&table) + checks::split_bytes(&splits);
-        self.procedures.submit_holding(bytes, "CreateTableProcedure", nonce, Some(&name), move || {
+        self.procedures.submit_holding(bytes, "CreateTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(table.name())?;
             let _namespace = master.namespace_lock.read();
             master.parts.namespaces.revert_failed_writes()?;
             master.parts.namespaces.get(table.name().namespace())?;
             master.check_absent(table.name())?;
+            let _planned = master.plan_new_table(&name, splits.len() + 1)?;
             master.create_now(Arc::new(table), &splits)
         })
     }
@@ -165,6 +166,11 @@ impl Master {
                 format!("Cannot disable system table {name}"),
             ));
         }
+        self.submit_disable(name, nonce)
+    }
+
+    /// As [`Master::disable_table`], whose checks of the table fail the procedure.
+    pub(crate) fn submit_disable(self: &Arc<Self>, name: TableName, nonce: Nonce) -> Result<u64> {
         let master = Arc::clone(self);
         self.procedures.submit("DisableTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
@@ -214,6 +220,11 @@ impl Master {
             return Ok(id);
         }
         self.check_disabled(&name)?;
+        self.submit_enable(name, nonce)
+    }
+
+    /// As [`Master::enable_table`], whose checks of the table fail the procedure.
+    pub(crate) fn submit_enable(self: &Arc<Self>, name: TableName, nonce: Nonce) -> Result<u64> {
         let master = Arc::clone(self);
         self.procedures.submit("EnableTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
@@ -274,6 +285,7 @@ impl Master {
         self.parts.meta.commit(changes)?;
         let intent = prepared.commit();
         drop(regions.serve());
+        self.quotas.forget_sizes(name);
         self.store_table(Arc::clone(&table.descriptor), TableState::Enabled);
         self.update_replicas(name);
         self.archive_replaced(name, before, intent);

@@ -8,10 +8,12 @@ mod histories;
 mod leftovers;
 mod limits;
 mod lost_rows;
+mod namespace_limits;
 mod namespaces;
 mod recovery_keeps;
 mod recovery_threads;
 mod replicas;
+mod space_quotas;
 mod trackers;
 
 use std::io::ErrorKind as IoKind;
@@ -40,6 +42,7 @@ use super::*;
 use crate::connection::EmbeddedConnection;
 use crate::{recovery, regions};
 use evenkeel_regionserver::background::BackgroundConfig;
+use evenkeel_regionserver::quotas::settings::QuotaSettings;
 use evenkeel_regionserver::{Background, ClusterView, RegionServerConfig, RegionServerParts, ServerHooks};
 use evenkeel_zookeeper::ZnodeTree;
 use evenkeel_zookeeper::znodes::ZnodePaths;
@@ -73,6 +76,8 @@ pub(super) struct Cluster {
     lost: std::collections::BTreeMap<String, u64>,
     background: Option<Arc<Background>>,
     running: Option<Arc<Master>>,
+    /// The settings of the next start.
+    conf: Configuration,
 }
 
 pub(super) fn path(below: &str) -> PathBuf {
@@ -85,6 +90,28 @@ pub(super) fn table_name() -> TableName {
 
 impl Cluster {
     fn new() -> Self {
+        Self::with_settings(&[])
+    }
+
+    /// A cluster with quotas, and with hbase:quota.
+    pub(super) fn with_quotas() -> Self {
+        let cluster = Self::with_settings(&[("hbase.quota.enabled", "true")]);
+        cluster.ensure_quota_table();
+        cluster
+    }
+
+    /// Creates hbase:quota if there is none, and connects the RegionServer to it.
+    pub(super) fn ensure_quota_table(&self) {
+        let master = self.master();
+        master.ensure_quota_table().expect("submitted");
+        let name = evenkeel_common::quota::table_name().expect("legal");
+        while master.table(&name).is_err() {
+            std::thread::yield_now();
+        }
+        master.connect_quotas();
+    }
+
+    fn with_settings(settings: &[(&str, &str)]) -> Self {
         let memory = MemoryFileSystem::new();
         let fs = FaultyFileSystem::new(memory.clone());
         let mut cluster = Self {
@@ -95,7 +122,9 @@ impl Cluster {
             lost: Default::default(),
             background: None,
             running: None,
+            conf: Configuration::new(),
         };
+        settings.iter().for_each(|(key, value)| cluster.conf.set(*key, *value));
         cluster.start();
         cluster
     }
@@ -163,7 +192,10 @@ impl Cluster {
             name: server.clone(),
             info_port: 0,
             root: PathBuf::from("/hbase"),
-            config: RegionServerConfig::default(),
+            config: RegionServerConfig {
+                quotas: QuotaSettings::from(&self.conf).expect("valid"),
+                ..RegionServerConfig::default()
+            },
             clock: Arc::clone(&clock),
             cache: Arc::new(NoCache),
             unsent: evenkeel_common::Budget::new(1 << 30),
@@ -177,7 +209,7 @@ impl Cluster {
         drop(regionserver.regions().add(meta_region));
         drop(regionserver.regions().add(namespace_region));
         regions::open_all(&env, &meta, &tables, &regionserver)?;
-        let conf = Arc::new(Configuration::new());
+        let conf = Arc::new(self.conf.clone());
         let paths = ZnodePaths::from_configuration(&conf).expect("defaults");
         let znodes = Arc::new(Znodes::new(Arc::new(ZnodeTree::with_clock(clock)), paths, "master:1"));
         znodes.create_base_nodes().expect("made");

@@ -357,6 +357,11 @@ impl Region {
         &self.stores
     }
 
+    /// Bytes of its store files that are neither references nor links to files of other regions.
+    pub fn own_file_bytes(&self) -> u64 {
+        self.stores.iter().map(|store| store.own_file_bytes()).sum()
+    }
+
     /// The sequence id with which the region opened.
     pub fn open_seq_num(&self) -> u64 {
         self.open_seq_num.load(Ordering::Relaxed)

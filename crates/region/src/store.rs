@@ -420,6 +420,14 @@ impl Store {
         self.state.load().files.iter().map(|file| file.bytes()).sum()
     }
 
+    /// Bytes of its files that are neither references nor links: those that count against quotas of
+    /// space (`HStore.getHFilesSize`).
+    pub fn own_file_bytes(&self) -> u64 {
+        let state = self.state.load();
+        let is_own = |file: &&Arc<StoreFile>| !file.is_reference() && !file.is_link();
+        state.files.iter().filter(is_own).map(|file| file.bytes()).sum()
+    }
+
     /// Returns true if any file is a reference. The region cannot be split then.
     pub fn has_references(&self) -> bool {
         self.state.load().files.iter().any(|file| file.is_reference())

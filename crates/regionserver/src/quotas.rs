@@ -28,6 +28,7 @@
 //! | [`operation`] | what one request has taken |
 //! | [`rate_limiter`] | units that are refilled with time |
 //! | [`settings`] | HBase's settings |
+//! | [`space`] | quotas of space: writes to tables that exceed theirs are refused |
 //! | [`table`] | reads hbase:quota from the regions of this server |
 
 mod default_users;
@@ -36,6 +37,7 @@ pub mod limits;
 pub mod operation;
 pub mod rate_limiter;
 pub mod settings;
+pub mod space;
 pub mod table;
 
 use std::collections::{BTreeMap, HashMap};
@@ -56,6 +58,7 @@ use self::limits::{Limits, ParsedQuotas, QuotaCell};
 use self::operation::{Applicable, Estimates};
 pub use self::operation::{OperationQuota, Request};
 use self::settings::QuotaSettings;
+use self::space::{SpaceQuotas, TableUses};
 use crate::RegionServer;
 use crate::requests::caller::Caller;
 
@@ -71,6 +74,13 @@ pub trait QuotaTable: Send + Sync {
     /// # Errors
     /// Errors of the table's regions; one that is not open is an error, too.
     fn cells(&self) -> Result<Vec<QuotaCell>>;
+
+    /// Reads the use of space of tables from the family `u`: none if the table does not exist. May
+    /// wait.
+    ///
+    /// # Errors
+    /// As [`QuotaTable::cells`].
+    fn table_uses(&self) -> Result<TableUses>;
 }
 
 /// The user whose quotas apply to a request.
@@ -121,6 +131,7 @@ pub struct RpcQuotas {
     /// The switch of operators.
     is_on: AtomicBool,
     default_users: Option<DefaultUsers>,
+    space: SpaceQuotas,
     rate: RequestRate,
     refusals: Mutex<BTreeMap<Refusal, u64>>,
     table: OnceLock<Arc<dyn QuotaTable>>,
@@ -148,6 +159,7 @@ impl RpcQuotas {
             limits: ArcSwap::default(),
             is_on: AtomicBool::new(true),
             default_users: has_defaults.then(DefaultUsers::default),
+            space: SpaceQuotas::default(),
             rate: RequestRate::default(),
             refusals: Mutex::default(),
             table: OnceLock::new(),
@@ -227,6 +239,12 @@ impl RpcQuotas {
             let limits = Limits::new(parsed, share, self.settings.refill, &self.limits.load());
             self.limits.store(Arc::new(limits));
         }
+    }
+
+    /// Returns the quotas of space. The switch of throttles does not concern them.
+    #[inline]
+    pub fn space(&self) -> &SpaceQuotas {
+        &self.space
     }
 
     /// Switches the checks on or off.

@@ -18,4 +18,5 @@ mod replicas;
 mod replies;
 mod scan;
 mod scanners;
+mod space_quotas;
 mod split_requests;

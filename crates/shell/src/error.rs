@@ -122,7 +122,7 @@ fn describe_remote(class: &str, message: &str, subject: &str) -> String {
         "TableNotDisabledException" => format!("Table {message} should be disabled!"),
         "TableExistsException" => format!("Table already exists: {}!", one_word(message).unwrap_or(subject)),
         "UnknownRegionException" => message.to_owned(),
-        "MergeRegionException" => first_line.to_owned(),
+        "MergeRegionException" | "QuotaExceededException" => first_line.to_owned(),
         "NamespaceNotFoundException" => format!("Unknown namespace {first_line}!"),
         "SnapshotDoesNotExistException" => format!("Unknown snapshot {subject}!"),
         "DoNotRetryIOException" if message.contains("quota support disabled") => {

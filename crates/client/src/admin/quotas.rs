@@ -1,7 +1,9 @@
-//! Quotas: limits on requests by user, table, namespace and RegionServer.
+//! Quotas: limits on requests by user, table, namespace and RegionServer, and on the space of
+//! tables and namespaces.
 
-use evenkeel_common::TableName;
+use evenkeel_common::quota::space::{SpaceUse, UsageCell, decode_size};
 use evenkeel_common::quota::{self, QuotaTarget};
+use evenkeel_common::{ServerName, TableName};
 use evenkeel_protocol::pb;
 
 use super::Admin;
@@ -27,6 +29,15 @@ pub enum Quota {
     GlobalBypass(bool),
     /// A limit on the space of files.
     Space(pb::SpaceQuota),
+}
+
+/// The use of space of tables and namespaces with quotas of space.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SpaceQuotaStates {
+    /// The use of tables with quotas of their own.
+    pub tables: Vec<(TableName, SpaceUse)>,
+    /// The use of namespaces.
+    pub namespaces: Vec<(String, SpaceUse)>,
 }
 
 /// Selects quotas by regular expressions, which must match the whole names. Without any, all quotas
@@ -129,6 +140,89 @@ impl Admin {
         Ok(all)
     }
 
+    /// Returns the sizes of tables by which the master decides about quotas of space, in bytes:
+    /// those that servers have reported.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn space_quota_table_sizes(&self) -> Result<Vec<(TableName, u64)>> {
+        let request = pb::GetSpaceQuotaRegionSizesRequest {};
+        let response: pb::GetSpaceQuotaRegionSizesResponse =
+            self.call("GetSpaceQuotaRegionSizes", &request).await?;
+        let size = |size: pb::get_space_quota_region_sizes_response::RegionSizes| {
+            Some((size.table_name.as_ref().map(TableName::try_from)?.map_err(Error::from), size.size()))
+        };
+        response.sizes.into_iter().filter_map(size).map(|(table, size)| Ok((table?, size))).collect()
+    }
+
+    /// Returns the use of space of tables with quotas of space, as a RegionServer has it.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn space_uses_of_server(&self, server: &ServerName) -> Result<Vec<(TableName, SpaceUse)>> {
+        let request = pb::GetSpaceQuotaSnapshotsRequest {};
+        let response: pb::GetSpaceQuotaSnapshotsResponse =
+            self.call_server(server, "GetSpaceQuotaSnapshots", &request).await?;
+        response.snapshots.into_iter().filter_map(|of| table_use(of.table_name, of.snapshot)).collect()
+    }
+
+    /// Returns the use of space of tables and of namespaces with quotas of space, as the master
+    /// has it.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn space_quota_states(&self) -> Result<SpaceQuotaStates> {
+        let response: pb::GetQuotaStatesResponse =
+            self.call("GetQuotaStates", &pb::GetQuotaStatesRequest {}).await?;
+        let tables = response.table_snapshots.into_iter();
+        let namespaces = response.ns_snapshots.into_iter();
+        Ok(SpaceQuotaStates {
+            tables: tables.filter_map(|of| table_use(of.table_name, of.snapshot)).collect::<Result<_>>()?,
+            namespaces: namespaces
+                .filter_map(|of| Some((of.namespace?, SpaceUse::from_message(&of.snapshot?))))
+                .collect(),
+        })
+    }
+
+    /// Returns the use of space of tables with quotas of space, from hbase:quota.
+    ///
+    /// # Errors
+    /// As [`Admin::quotas`].
+    pub async fn stored_space_uses(&self) -> Result<Vec<(TableName, SpaceUse)>> {
+        let found = self.usage_cells().await?.into_iter().filter_map(|(cell, value)| match cell {
+            UsageCell::Table(table) => Some(SpaceUse::decode(&value).map(|found| (table, found))),
+            _ => None,
+        });
+        found.map(|found| found.map_err(Error::from)).collect()
+    }
+
+    /// Returns the names and sizes of the snapshots that count against quotas of space, with their
+    /// tables.
+    ///
+    /// # Errors
+    /// As [`Admin::quotas`].
+    pub async fn snapshot_sizes(&self) -> Result<Vec<(TableName, String, u64)>> {
+        let found = self.usage_cells().await?.into_iter().filter_map(|(cell, value)| match cell {
+            UsageCell::Snapshot(table, name) => Some(decode_size(&value).map(|size| (table, name, size))),
+            _ => None,
+        });
+        found.map(|found| found.map_err(Error::from)).collect()
+    }
+
+    /// Returns the cells of the use of space of tables.
+    async fn usage_cells(&self) -> Result<Vec<(UsageCell, Vec<u8>)>> {
+        let scan = Scan::new().family(quota::USAGE_FAMILY).prefix("t.");
+        let mut rows = self.connection.table(quota_table()?).scan(scan);
+        let mut cells = Vec::new();
+        while let Some(row) = rows.next().await? {
+            let found = row.cells().iter().map(|cell| cell.as_cell()).filter_map(|cell| {
+                Some((UsageCell::parse(cell.row(), cell.qualifier())?, cell.value().to_vec()))
+            });
+            cells.extend(found);
+        }
+        Ok(cells)
+    }
+
     /// Switches all throttles on or off; returns the previous state: false if quotas are not
     /// enabled.
     ///
@@ -162,6 +256,15 @@ impl Admin {
             self.call("SwitchExceedThrottleQuota", &request).await?;
         Ok(response.previous_exceed_throttle_quota_enabled)
     }
+}
+
+/// Reads the use of space of a table from a message that has both.
+fn table_use(
+    table: Option<pb::TableName>,
+    found: Option<pb::SpaceQuotaSnapshot>,
+) -> Option<Result<(TableName, SpaceUse)>> {
+    let (table, found) = (TableName::try_from(&table?), SpaceUse::from_message(&found?));
+    Some(table.map(|table| (table, found)).map_err(Error::from))
 }
 
 fn quota_table() -> Result<TableName> {

@@ -35,6 +35,20 @@ impl TimeUnit {
         ("d", TimeUnit::Days),
     ];
 
+    /// Parses the name of a constant of `java.util.concurrent.TimeUnit`, such as `MILLISECONDS`.
+    pub fn by_name(name: &str) -> Option<Self> {
+        match name {
+            "NANOSECONDS" => Some(Self::Nanoseconds),
+            "MICROSECONDS" => Some(Self::Microseconds),
+            "MILLISECONDS" => Some(Self::Milliseconds),
+            "SECONDS" => Some(Self::Seconds),
+            "MINUTES" => Some(Self::Minutes),
+            "HOURS" => Some(Self::Hours),
+            "DAYS" => Some(Self::Days),
+            _ => None,
+        }
+    }
+
     const fn nanos(self) -> i64 {
         match self {
             Self::Nanoseconds => 1,

@@ -33,6 +33,8 @@
 //! | `chore` | `regionserver/background/chore.rs` | that round | the server |
 //! | `refresh-files` | `regionserver/background/store_file_refresh.rs` | that round | restarted |
 //! | `master-chore` | `master/chore.rs` | that task | the server |
+//! | `master-quotas` | `master/quotas/chore.rs` | that task | the server |
+//! | `master-snapshots` | same | that task | the server |
 //! | `normalizer` | `master/normalizer.rs` | that table, until the next run | the server |
 //! | `assignment` | `master/assignment.rs` | that round, tried again | the server |
 //! | `procedure-N` | `master/procedures.rs` | that procedure | the server |

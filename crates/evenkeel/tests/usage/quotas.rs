@@ -1,5 +1,5 @@
 //! Quotas of a whole server, through the native client: set, exceeded, waited for, listed, kept
-//! over a restart, removed.
+//! over a restart, removed. Those of space have short periods.
 
 use std::time::{Duration, Instant};
 
@@ -103,6 +103,90 @@ fn requests_are_refused_and_clients_wait() {
         admin.disable_table(&name).await.expect("disabled");
         admin.delete_table(&name).await.expect("deleted");
         assert_eq!(admin.quotas(&QuotaFilter::default()).await.expect("listed"), []);
+    });
+}
+
+/// The delays and the periods of the tasks of quotas of space.
+const SHORT: [(&str, &str); 9] = [
+    ("hbase.quota.enabled", "true"),
+    ("hbase.master.quotas.observer.chore.delay", "50"),
+    ("hbase.master.quotas.observer.chore.period", "50"),
+    ("hbase.master.quotas.snapshot.chore.delay", "50"),
+    ("hbase.master.quotas.snapshot.chore.period", "50"),
+    ("hbase.regionserver.quotas.policy.refresher.chore.delay", "50"),
+    ("hbase.regionserver.quotas.policy.refresher.chore.period", "50"),
+    ("hbase.regionserver.quotas.region.size.reporting.chore.delay", "50"),
+    ("hbase.regionserver.quotas.region.size.reporting.chore.period", "50"),
+];
+
+/// Repeats writes of one cell until one is refused; returns the message.
+async fn refused_put(connection: &Connection, name: &TableName) -> String {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let put = Put::new("s").column("f", "q", "v");
+        match connection.table(name.clone()).put(put).await {
+            Ok(()) => assert!(Instant::now() < deadline, "the quota is exceeded"),
+            Err(error) => {
+                assert_eq!(error.kind(), Some(ErrorKind::SpaceLimiting), "{error}");
+                return error.to_string();
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[test]
+fn a_table_that_exceeds_its_space_refuses_writes_also_after_a_kill() {
+    block_on(async {
+        let mut server = Server::started(&SHORT);
+        let connection = server.connect().await;
+        wait_for_quota_table(&connection).await;
+        let name = create(&connection, "large").await;
+        let (admin, target) = (connection.admin(), QuotaTarget::Table(name.clone()));
+        let value = vec![b'v'; 10_000];
+        connection.table(name.clone()).put(Put::new("r").column("f", "q", value)).await.expect("written");
+        admin.flush_table(&name).await.expect("flushed");
+        let limit = pb::SpaceQuota {
+            soft_limit: Some(10),
+            violation_policy: Some(pb::SpaceViolationPolicy::NoInserts.into()),
+            remove: None,
+        };
+        admin.set_space_quota(&target, Some(limit)).await.expect("set");
+        let text = refused_put(&connection, &name).await;
+        assert!(text.contains("NO_INSERTS Puts are disallowed due to a space quota."), "{text}");
+
+        server.kill();
+        server.start();
+        let connection = server.connect().await;
+        // Before and after the first comparisons, which know no sizes.
+        let ends_at = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < ends_at {
+            let put = Put::new("s").column("f", "q", "v");
+            let error = connection.table(name.clone()).put(put).await.expect_err("refused since the start");
+            assert_eq!(error.kind(), Some(ErrorKind::SpaceLimiting), "{error}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let admin = connection.admin();
+        // The policy is in force before the master of the new process has compared anything. The
+        // size may change: the start has flushed what it replayed.
+        let deadline = Instant::now() + TIMEOUT;
+        let stored = loop {
+            let stored = admin.stored_space_uses().await.expect("read");
+            if admin.space_quota_states().await.expect("read").tables == stored {
+                break stored;
+            }
+            assert!(Instant::now() < deadline, "the states are those of hbase:quota");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let [(table, found)] = &stored[..] else { panic!("one table: {stored:?}") };
+        assert_eq!((table, found.violated), (&name, Some(pb::SpaceViolationPolicy::NoInserts)));
+        assert_eq!(found.limit_bytes, 10);
+        let sizes = admin.space_quota_table_sizes().await.expect("read");
+        assert!(sizes.contains(&(name.clone(), found.used_bytes)), "{sizes:?}");
+        admin.set_space_quota(&target, None).await.expect("removed");
+        let put = Put::new("s").column("f", "q", "v");
+        connection.table(name.clone()).put(put).await.expect("the removal applies at once");
+        assert_eq!(admin.stored_space_uses().await.expect("read"), []);
     });
 }
 

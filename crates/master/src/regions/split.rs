@@ -63,6 +63,7 @@ impl Master {
                 let _lock = master.lock_table(region.info().table())?;
                 let region = master.online(&encoded)?;
                 master.check_splittable(&region)?;
+                let _planned = master.plan_split(region.info())?;
                 let started = clock::monotonic();
                 let _activity = activity::begin(ActivityKind::Split, region.info().name_text());
                 let daughters = master.split_now(&region, row)?;

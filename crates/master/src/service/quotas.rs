@@ -1,4 +1,4 @@
-//! Quotas. Those of space have the replies of a master without any.
+//! Quotas.
 
 use std::sync::Arc;
 
@@ -9,11 +9,9 @@ use super::{Method, methods};
 use crate::Master;
 
 pub(super) const METHODS: &[Method<Master>] = methods![
-    "GetQuotaStates" => |_: &Arc<Master>, _: pb::GetQuotaStatesRequest| {
-        Ok(pb::GetQuotaStatesResponse::default())
-    },
-    "GetSpaceQuotaRegionSizes" => |_: &Arc<Master>, _: pb::GetSpaceQuotaRegionSizesRequest| {
-        Ok(pb::GetSpaceQuotaRegionSizesResponse::default())
+    "GetQuotaStates" => |master: &Arc<Master>, _: pb::GetQuotaStatesRequest| Ok(master.quota_states()),
+    "GetSpaceQuotaRegionSizes" => |master: &Arc<Master>, _: pb::GetSpaceQuotaRegionSizesRequest| {
+        Ok(master.space_quota_region_sizes())
     },
     "IsRpcThrottleEnabled" => |master: &Arc<Master>, _: pb::IsRpcThrottleEnabledRequest| {
         Ok(pb::IsRpcThrottleEnabledResponse { rpc_throttle_enabled: master.is_rpc_throttle_on() })

@@ -41,7 +41,7 @@ fn truncate_table(master: &Arc<Master>, q: pb::TruncateTableRequest) -> Result<p
 }
 
 fn enable_table(master: &Arc<Master>, q: pb::EnableTableRequest) -> Result<pb::EnableTableResponse> {
-    let id = master.enable_table(name_of(&q.table_name)?, (q.nonce_group(), q.nonce()))?;
+    let id = master.enable_table_by_client(name_of(&q.table_name)?, (q.nonce_group(), q.nonce()))?;
     Ok(pb::EnableTableResponse { proc_id: Some(id) })
 }
 

@@ -87,6 +87,7 @@ impl Master {
                 master.parts.namespaces.revert_failed_writes()?;
                 master.parts.namespaces.get(name.namespace())?;
                 master.check_absent(&name)?;
+                let _planned = master.plan_new_table(&name, snapshot.regions.len())?;
                 let _files_stay = master.cleaners.pause();
                 master.clone_now(&snapshot, Arc::new(descriptor))
             },
@@ -140,6 +141,7 @@ impl Master {
                 let _lock = master.lock_table(&name)?;
                 let table = master.table(&name)?;
                 check_restorable(&table)?;
+                let _planned = master.plan_restored_table(&name, snapshot.regions.len())?;
                 let _files_stay = master.cleaners.pause();
                 master.restore_now(&snapshot, &table)
             },
@@ -168,6 +170,7 @@ impl Master {
         self.parts.meta.commit(replacement_changes(name, &before, &layout)?)?;
         // From here on the table counts as restored, even if a later step fails.
         let intent = whole.commit();
+        self.quotas.forget_sizes(name);
         self.store_table(restored, TableState::Disabled);
         self.run_or_defer(name, "the restored descriptor is activated", move |master| {
             let dir = master.table_dir(first.table());

@@ -29,7 +29,6 @@ const NOT_HERE: &[(&str, &[&str])] = &[
             "hbase.master.keytab.file",
             "hbase.regionserver.kerberos.principal",
             "hbase.regionserver.keytab.file",
-            "hbase.superuser",
             "hbase.unsafe.client.kerberos.hostname.disable.reversedns",
             "zookeeper.znode.acl.parent",
         ],

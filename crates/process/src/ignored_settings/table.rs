@@ -98,6 +98,21 @@ pub(super) const IGNORED: &[Ignored] = &[
         &[],
         "the numbers of servers and regions are read whenever the quotas are",
     ),
+    Ignored::new(
+        &[
+            "hbase.regionserver.quotas.fs.utilization.chore.delay",
+            "hbase.regionserver.quotas.fs.utilization.chore.period",
+            "hbase.regionserver.quotas.fs.utilization.chore.timeunit",
+            "hbase.regionserver.quotas.fs.utilization.chore.max.iteration.millis",
+        ],
+        &[],
+        "the sizes of regions are those of their open store files whenever they are reported",
+    ),
+    Ignored::new(
+        &["hbase.regionserver.quotas.policy.refresher.report.percent"],
+        &[],
+        "HBase does not use it, either; hbase.master.quotas.observer.report.percent is used",
+    ),
     // RPC server.
     Ignored::new(
         &[

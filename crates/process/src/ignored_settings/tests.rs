@@ -92,7 +92,7 @@ fn keys_of(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Strings that look like keys of settings and are none.
-const NO_SETTINGS: [&str; 5] = [
+const NO_SETTINGS: [&str; 7] = [
     // Files of the root directory.
     "hbase.id",
     "hbase.version",
@@ -100,6 +100,9 @@ const NO_SETTINGS: [&str; 5] = [
     "hbase.pb.",
     // An entry of the master's reply to a RegionServer that starts.
     "hbase.regionserver.hostname.seen.by.master",
+    // Properties of namespaces.
+    "hbase.namespace.quota.maxregions",
+    "hbase.namespace.quota.maxtables",
     // A setting of a client.
     "hbase.shell.timestamp.format.epoch",
 ];

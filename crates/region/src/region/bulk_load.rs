@@ -146,6 +146,14 @@ impl Region {
         })
     }
 
+    /// Returns true if a load with a token has loaded a file, so that a repeated one would not.
+    ///
+    /// # Errors
+    /// As [`Region::bulk_load`].
+    pub fn has_loaded(&self, token: &str, file: &BulkFile) -> Result<bool> {
+        self.bulk_store(&file.family)?.was_loaded(&self.loaded_file_prefix(Some(token), file))
+    }
+
     pub(super) fn check_serving(&self) -> Result<()> {
         if *self.updates.read() == Phase::Closed { Err(self.not_serving()) } else { Ok(()) }
     }

@@ -164,6 +164,12 @@ impl StoreFile {
         self.max_seq_id
     }
 
+    /// Returns true if it is a link to a file of another region or of the archive.
+    pub fn is_link(&self) -> bool {
+        // Only names of links, and of references to them, have this character.
+        self.name.contains('=')
+    }
+
     /// Returns true if it is a reference to half of another region's file.
     pub fn is_reference(&self) -> bool {
         self.is_reference

@@ -10,7 +10,7 @@ use evenkeel_metrics::{Ranges, Record};
 use evenkeel_rpc::{CallClass, CallValue, Executor, RpcMetrics, RpcStats};
 
 /// Exceptions with a separate counter, and the suffix of its name.
-const EXCEPTIONS: [(&str, &str, ErrorKind); 13] = [
+const EXCEPTIONS: [(&str, &str, ErrorKind); 14] = [
     (
         "OutOfOrderScannerNextException",
         "Number of requests that resulted in an OutOfOrderScannerNextException",
@@ -55,12 +55,12 @@ const EXCEPTIONS: [(&str, &str, ErrorKind); 13] = [
     ("callDropped", "Number of requests dropped from a queue", ErrorKind::CallDropped),
     ("callTimedOut", "Number of requests that timed out", ErrorKind::Timeout),
     ("requestTooBig", "Number of requests that were too large", ErrorKind::RequestTooBig),
+    ("quotaExceeded", "Number of requests that exceeded a quota", ErrorKind::SpaceLimiting),
     ("rpcThrottling", "Number of requests that were throttled by a quota", ErrorKind::RpcThrottling),
 ];
 
-/// Counters of events that do not happen here: no call is reordered in a queue, authenticated, or
-/// subject to a quota of space.
-const ZERO: [(&str, &str); 8] = [
+/// Counters of events that do not happen here: no call is reordered in a queue or authenticated.
+const ZERO: [(&str, &str); 7] = [
     (
         "numGeneralCallsDropped",
         "Total number of calls in general queue which were dropped by CoDel RPC executor",
@@ -74,7 +74,6 @@ const ZERO: [(&str, &str); 8] = [
     ("authenticationSuccesses", "Number of authentication successes"),
     ("authenticationFailures", "Number of authentication failures"),
     ("authenticationFallbacks", "Number of fallbacks to insecure authentication"),
-    ("exceptions.quotaExceeded", "Number of requests that exceeded a quota"),
 ];
 
 /// Creates the record of a server; `of` in the bean's name is `RegionServer` or `Master`.

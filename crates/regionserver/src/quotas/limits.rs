@@ -76,6 +76,11 @@ impl QuotaCells {
         !self.is_cut_off
     }
 
+    /// Returns true if cells were ignored, because there are too many.
+    pub fn is_cut_off(&self) -> bool {
+        self.is_cut_off
+    }
+
     /// Returns the cells. Logs what was skipped.
     pub fn finish(self) -> Vec<QuotaCell> {
         if self.others > 0 {
@@ -94,6 +99,8 @@ impl QuotaCells {
 pub struct ParsedQuotas {
     quotas: Vec<(QuotaTarget, pb::Quotas)>,
     may_exceed: bool,
+    /// The number of cells that could not be parsed.
+    failed: usize,
 }
 
 impl ParsedQuotas {
@@ -116,7 +123,18 @@ impl ParsedQuotas {
             let row = quoted(row);
             tracing::error!(cells = failed.len(), %row, %error, "quotas that cannot be decoded are ignored");
         }
+        parsed.failed = failed.len();
         parsed
+    }
+
+    /// Returns the number of cells that could not be parsed.
+    pub fn failed(&self) -> usize {
+        self.failed
+    }
+
+    /// Returns the quotas of all targets.
+    pub fn into_quotas(self) -> Vec<(QuotaTarget, pb::Quotas)> {
+        self.quotas
     }
 
     /// Returns true if a table has a limit that all servers share.

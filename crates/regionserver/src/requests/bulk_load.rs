@@ -35,6 +35,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
+use crate::quotas::space::LoadedFile;
 use crate::{RegionServer, RequestKind};
 
 /// Random characters in the name of a staging directory: 320 bits, 5 bits each.
@@ -82,6 +83,7 @@ pub fn clean_up(
 ///
 /// # Errors
 /// As [`RegionServer::region`]; `DoNotRetryIOException` for a token that is no staging directory;
+/// `SpaceLimitingException` if the files are larger than the free space of the table's quota;
 /// without a token, also the errors of the load.
 pub fn bulk_load(
     server: &RegionServer,
@@ -96,7 +98,10 @@ pub fn bulk_load(
     let region = server.region(&request.region)?;
     let sources = Sources::new(server, &**region.file_system())?;
     let own_dir = request.bulk_token.as_deref().map(|token| sources.own_dir(token)).transpose()?.flatten();
-    let outcome = sources.files(request, own_dir.as_deref()).and_then(|files| {
+    let files = sources.files(request, own_dir.as_deref());
+    // Unlike other problems with a file, a refusal by a quota is an error also if there is a token.
+    files.iter().try_for_each(|files| check_space(server, &region, request, files))?;
+    let outcome = files.and_then(|files| {
         let cluster_ids = request.cluster_ids.iter().cloned().chain([own]).collect();
         region.bulk_load(&BulkLoad {
             files,
@@ -113,6 +118,27 @@ pub fn bulk_load(
         }
     }
     response(&region, outcome, request.bulk_token.is_some())
+}
+
+/// Checks the files against the quota of space of the table. A file that an earlier request with
+/// the token has loaded takes no space, and may have been moved.
+fn check_space(
+    server: &RegionServer,
+    region: &Region,
+    request: &pb::BulkLoadHFileRequest,
+    files: &[BulkFile],
+) -> Result<()> {
+    let given = request.family_path.iter().map(|file| file.path.as_str());
+    if !server.is_space_limited(region) {
+        return Ok(());
+    }
+    let is_loaded = |file: &BulkFile| {
+        let token = request.bulk_token.as_deref();
+        token.is_some_and(|token| region.has_loaded(token, file).unwrap_or(false))
+    };
+    let files = files.iter().zip(given).filter(|(file, _)| !is_loaded(file));
+    let files = files.map(|(file, given)| LoadedFile { path: file.source.clone(), given });
+    server.check_bulk_load_space(region, &files.collect::<Vec<_>>())
 }
 
 fn response(

@@ -15,7 +15,7 @@
 //! return cells too.
 //!
 //! A region that is not found, or whose quotas are used up, fails only its own actions; their cells
-//! are skipped.
+//! are skipped. A quota of space refuses the Puts and Deletes of a region action together.
 //!
 //! A batch that would have to wait, on a thread that may not, is made on a handler. The batches
 //! after it are made there, too, so that the last write to a cell is the one that stays.
@@ -51,6 +51,7 @@ use evenkeel_metrics::RequestDetail;
 use evenkeel_metrics::ledger::ActionCounts;
 use evenkeel_metrics::waits::PartTimer;
 use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::operations::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_region::region::{self, Operation, OperationTimes, Region, TryWriteResult};
@@ -66,6 +67,7 @@ use crate::convert::service::ServiceCall;
 use crate::convert::{condition, mutation};
 use crate::coprocessor::endpoint::{self, ServiceCaller};
 use crate::limits::memstore;
+use crate::quotas::space::SpaceQuotas;
 use crate::quotas::{OperationQuota, Request};
 use crate::requests::caller::{Caller, Reply};
 use crate::requests::get::GetReader;
@@ -387,6 +389,7 @@ impl MultiRun<'_> {
         }
         let parsed = proto.map(condition::read).transpose().and_then(|condition| {
             let mutations = mutations?;
+            mutations.iter().try_for_each(|mutation| self.server.check_space(region, mutation.kind))?;
             self.server.check_memstore_limit(region)?;
             check_rows(condition.as_ref(), &mutations)?;
             Ok((condition, mutations))
@@ -440,6 +443,8 @@ impl MultiRun<'_> {
 
     fn run_separately(&mut self, at: usize, region: &Arc<Region>, region_action: &RegionAction) {
         let busy = self.server.check_memstore_limit(region);
+        let batch_of = |actions| check_batch(self.server, region, actions);
+        let mut allowed = Allowed { batch: batch_of(&region_action.actions), busy };
         let mut batch = Batch::default();
         let mut reader = GetReader::new(self.server, region, Wait::Allowed);
         for (slot, action) in region_action.actions.iter().enumerate() {
@@ -451,7 +456,9 @@ impl MultiRun<'_> {
                 self.collector.set_too_large(at, slot, error);
             } else {
                 match &action.kind {
-                    ActionKind::Mutation(proto) => self.mutation(at, slot, region, proto, &busy, &mut batch),
+                    ActionKind::Mutation(proto) => {
+                        self.mutation(at, slot, region, proto, &allowed, &mut batch)
+                    }
                     ActionKind::Service(call) => self.service(at, slot, region, call),
                     ActionKind::Get { row, kind } => {
                         let upcoming =
@@ -465,6 +472,9 @@ impl MultiRun<'_> {
                     }
                 }
             }
+            if ends_batch(action) {
+                allowed.batch = batch_of(region_action.actions.get(slot + 1..).unwrap_or_default());
+            }
             self.actions_left -= 1;
         }
         self.flush(at, region, &mut batch);
@@ -476,12 +486,16 @@ impl MultiRun<'_> {
         slot: usize,
         region: &Arc<Region>,
         proto: &pb::MutationProto,
-        busy: &Result<()>,
+        allowed: &Allowed,
         batch: &mut Batch,
     ) {
         let read = mutation::read(proto, &mut self.block, self.server.config.cell_bytes_max);
         read.iter().for_each(|mutation| self.quota.add_mutation(&mutation.cells));
-        match read.and_then(|mutation| busy.clone().map(|()| mutation)) {
+        let checked = read.and_then(|mutation| {
+            allowed.check(self.server, region, mutation.kind)?;
+            Ok(mutation)
+        });
+        match checked {
             Err(error) => self.collector.set(at, slot, ActionOutcome::Failed(error)),
             Ok(mutation) if matches!(mutation.kind, MutationKind::Put | MutationKind::Delete) => {
                 batch.bytes += memstore::bytes_of(&mutation);
@@ -611,6 +625,47 @@ impl MultiRun<'_> {
         self.limits.reply_bytes = self.collector.reply_bytes.load(Ordering::Relaxed);
         self.limits.too_large(&self.collector.caller, &self.context)
     }
+}
+
+/// What the state of a region and the quota of its table allow.
+struct Allowed {
+    /// The error if there is no memory for writes.
+    busy: Result<()>,
+    /// The error if the quota of space does not allow the Puts and Deletes up to the next Increment
+    /// or Append.
+    batch: Result<()>,
+}
+
+impl Allowed {
+    fn check(&self, server: &RegionServer, region: &Region, kind: MutationKind) -> Result<()> {
+        match kind {
+            MutationKind::Put | MutationKind::Delete => self.batch.clone()?,
+            MutationKind::Increment | MutationKind::Append => server.check_space(region, kind)?,
+        }
+        self.busy.clone()
+    }
+}
+
+/// Checks the Puts and Deletes before the first Increment or Append against the quota of space of
+/// their table. As in HBase, where they are one batch, they are refused together.
+fn check_batch(server: &RegionServer, region: &Region, actions: &[Action]) -> Result<()> {
+    if !server.space_quotas().is_some_and(SpaceQuotas::is_enforcing) {
+        return Ok(());
+    }
+    let of_batch = actions.iter().take_while(|action| !ends_batch(action));
+    let mut kinds = of_batch.filter_map(Action::mutation).map(|mutation| match mutation.mutate_type() {
+        MutationType::Delete => MutationKind::Delete,
+        _ => MutationKind::Put,
+    });
+    kinds.try_for_each(|kind| server.check_space(region, kind))
+}
+
+/// Returns true for an Increment or Append, before which HBase applies the Puts and Deletes that
+/// it has collected (`RSRpcServices.doNonAtomicRegionMutation`).
+fn ends_batch(action: &Action) -> bool {
+    action.mutation().is_some_and(|mutation| {
+        matches!(mutation.mutate_type(), MutationType::Increment | MutationType::Append)
+    })
 }
 
 fn check_rows(condition: Option<&Condition>, mutations: &[Mutation]) -> Result<()> {

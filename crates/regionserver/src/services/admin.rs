@@ -41,6 +41,7 @@ static METHODS: LazyLock<MethodTable<RegionServer>> = LazyLock::new(|| {
     MethodTable::new(&[
         cache::METHODS,
         compactions::METHODS,
+        &compactions::COMPACT,
         logs::METHODS,
         procedures::METHODS,
         regions::METHODS,

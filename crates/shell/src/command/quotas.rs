@@ -1,14 +1,13 @@
-//! Quotas: limits on requests, and on space as far as a server has them.
+//! Quotas: limits on requests, and on space.
 
+use evenkeel_client::Admin;
 use evenkeel_client::admin::{Quota, QuotaFilter, QuotaSettings};
-use evenkeel_client::{Admin, Scan};
-use evenkeel_common::quota::{self, ALL_SERVERS, QuotaTarget};
+use evenkeel_common::quota::space::SpaceUse;
+use evenkeel_common::quota::{ALL_SERVERS, QuotaTarget};
 use evenkeel_common::{ServerName, TableName};
 use evenkeel_protocol::pb;
-use prost::Message;
 
 use super::Command;
-use super::describe::quota_table;
 use crate::args::{self, Args};
 use crate::error::{CommandResult, RubyError};
 use crate::shell::Shell;
@@ -32,7 +31,7 @@ pub(super) const COMMANDS: &[Command] = &[
          hbase> set_quota TYPE => THROTTLE, USER => 'u1', THROTTLE_TYPE => READ_NUMBER, LIMIT => NONE\n\n\
          GLOBAL_BYPASS exempts a user from the limits of tables, namespaces and servers.\n\n  \
          hbase> set_quota USER => 'u1', GLOBAL_BYPASS => true\n\n\
-         TYPE => SPACE limits the size of a TABLE or NAMESPACE, on a server that supports it. POLICY is NO_INSERTS,\n\
+         TYPE => SPACE limits the size of a TABLE or NAMESPACE. POLICY is NO_INSERTS,\n\
          NO_WRITES, NO_WRITES_COMPACTIONS or DISABLE.\n\n  \
          hbase> set_quota TYPE => SPACE, TABLE => 't1', LIMIT => '1G', POLICY => NO_INSERTS\n  \
          hbase> set_quota TYPE => SPACE, TABLE => 't1', LIMIT => NONE",
@@ -403,14 +402,9 @@ fn size(bytes: u64) -> String {
 fn list_table_sizes(shell: &mut Shell, _: Args) -> CommandResult {
     shell.out.header(&["TABLE", "SIZE"])?;
     let admin = shell.cluster.admin()?;
-    let request = pb::GetSpaceQuotaRegionSizesRequest {};
-    let sizes =
-        admin.call_master::<_, pb::GetSpaceQuotaRegionSizesResponse>("GetSpaceQuotaRegionSizes", &request);
-    let sizes = shell.wait(sizes)?.sizes;
-    for table in &sizes {
-        let name = table.table_name.as_ref().map(TableName::try_from).transpose()?;
-        let name = name.map(|name| name.to_string()).unwrap_or_default();
-        shell.out.row(&[&name, &table.size().to_string()])?;
+    let sizes = shell.wait(admin.space_quota_table_sizes())?;
+    for (table, size) in &sizes {
+        shell.out.row(&[&table.to_string(), &size.to_string()])?;
     }
     shell.out.footer(sizes.len())?;
     Ok(Value::Nil)
@@ -421,86 +415,38 @@ fn list_quota_snapshots(shell: &mut Shell, args: Args) -> CommandResult {
     let text = |key: &str| args.option(key).map(Value::to_text);
     let (table, namespace) = (text("TABLE"), text("NAMESPACE"));
     shell.out.header(&["TABLE", "USAGE", "LIMIT", "IN_VIOLATION", "POLICY"])?;
-    let snapshots = match text("REGIONSERVER") {
-        Some(server) => snapshots_of_server(shell, &server)?,
-        None => stored_snapshots(shell)?,
+    let admin = shell.cluster.admin()?;
+    let uses = match text("REGIONSERVER") {
+        Some(server) => {
+            let server: ServerName = server.parse()?;
+            shell.wait(admin.space_uses_of_server(&server))?
+        }
+        None => shell.wait(admin.stored_space_uses())?,
     };
     let is_wanted = |name: &TableName| {
         table.as_ref().is_none_or(|table| table == name.qualifier())
             && namespace.as_ref().is_none_or(|namespace| namespace == name.namespace())
     };
     let mut count = 0;
-    for (name, snapshot) in snapshots.into_iter().filter(|(name, _)| is_wanted(name)) {
-        let status = snapshot.quota_status.unwrap_or_default();
-        let policy = match status.in_violation() {
-            true => status.violation_policy().as_str_name(),
-            false => "None",
-        };
-        let (used, limit) = (snapshot.quota_usage.unwrap_or(0), snapshot.quota_limit.unwrap_or(0));
-        let cells =
-            [name.to_string(), used.to_string(), limit.to_string(), status.in_violation().to_string()];
-        let [name, used, limit, in_violation] = &cells;
-        shell.out.row(&[name, used, limit, in_violation, policy])?;
+    for (name, SpaceUse { violated, used_bytes, limit_bytes }) in
+        uses.into_iter().filter(|(name, _)| is_wanted(name))
+    {
+        let (used, limit) = (used_bytes.to_string(), limit_bytes.to_string());
+        let policy = violated.map_or("None", |policy| policy.as_str_name());
+        let in_violation = violated.is_some().to_string();
+        shell.out.row(&[&name.to_string(), &used, &limit, &in_violation, policy])?;
         count += 1;
     }
     shell.out.footer(count)?;
     Ok(Value::Nil)
 }
 
-type Snapshots = Vec<(TableName, pb::SpaceQuotaSnapshot)>;
-
-fn snapshots_of_server(shell: &mut Shell, server: &str) -> CommandResult<Snapshots> {
-    let server: ServerName = server.parse()?;
-    let admin = shell.cluster.admin()?;
-    let request = pb::GetSpaceQuotaSnapshotsRequest {};
-    let response = admin.call_server::<_, pb::GetSpaceQuotaSnapshotsResponse>(
-        &server,
-        "GetSpaceQuotaSnapshots",
-        &request,
-    );
-    let snapshots = shell.wait(response)?.snapshots;
-    let parsed = snapshots.into_iter().map(|of| {
-        let name = of.table_name.as_ref().map(TableName::try_from).transpose()?;
-        Ok(name.map(|name| (name, of.snapshot.unwrap_or_default())))
-    });
-    let parsed: Result<Vec<_>, evenkeel_common::HBaseError> = parsed.collect();
-    Ok(parsed?.into_iter().flatten().collect())
-}
-
-/// Returns the cells of the family `u` of tables whose qualifiers begin with a prefix: the rest of
-/// the qualifier, the table, and the message.
-fn usage(shell: &mut Shell, prefix: &str) -> CommandResult<Vec<(String, TableName, pb::SpaceQuotaSnapshot)>> {
-    let table = shell.cluster.table(quota_table())?;
-    let scan = Scan::new().family(quota::USAGE_FAMILY).prefix("t.");
-    let rows = async {
-        let mut rows = table.scan(scan);
-        let mut cells = Vec::new();
-        while let Some(row) = rows.next().await? {
-            cells.extend(row.into_cells());
-        }
-        Ok::<_, evenkeel_client::Error>(cells)
-    };
-    let cells = shell.wait(rows)?;
-    let parsed = cells.iter().filter_map(|cell| {
-        let cell = cell.as_cell();
-        let rest = cell.qualifier().strip_prefix(prefix.as_bytes())?;
-        let table = TableName::from_bytes(cell.row().strip_prefix(b"t.")?).ok()?;
-        let snapshot = pb::SpaceQuotaSnapshot::decode(cell.value()).ok()?;
-        Some((String::from_utf8_lossy(rest).into_owned(), table, snapshot))
-    });
-    Ok(parsed.collect())
-}
-
-fn stored_snapshots(shell: &mut Shell) -> CommandResult<Snapshots> {
-    let all = usage(shell, "p")?.into_iter();
-    Ok(all.filter(|(rest, ..)| rest.is_empty()).map(|(_, table, snapshot)| (table, snapshot)).collect())
-}
-
 fn list_snapshot_sizes(shell: &mut Shell, _: Args) -> CommandResult {
     shell.out.header(&["SNAPSHOT", "SIZE"])?;
-    let sizes = usage(shell, "ss")?;
-    for (snapshot, _, size) in &sizes {
-        shell.out.row(&[snapshot, &size.quota_usage.unwrap_or(0).to_string()])?;
+    let admin = shell.cluster.admin()?;
+    let sizes = shell.wait(admin.snapshot_sizes())?;
+    for (_, snapshot, size) in &sizes {
+        shell.out.row(&[snapshot, &size.to_string()])?;
     }
     shell.out.footer(sizes.len())?;
     Ok(Value::Nil)

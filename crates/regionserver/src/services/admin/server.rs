@@ -11,8 +11,8 @@ use crate::{RegionServer, methods};
 
 pub(super) const METHODS: &[Method<RegionServer>] = methods![
     "GetServerInfo" => server_info,
-    "GetSpaceQuotaSnapshots" => |_: &Arc<RegionServer>, _: pb::GetSpaceQuotaSnapshotsRequest| {
-        Ok(pb::GetSpaceQuotaSnapshotsResponse::default())
+    "GetSpaceQuotaSnapshots" => |server: &Arc<RegionServer>, _: pb::GetSpaceQuotaSnapshotsRequest| {
+        Ok(server.space_quota_snapshots())
     },
     waits "RollWALWriter" => roll_wal,
     waits "UpdateConfiguration" => update_configuration,

@@ -48,6 +48,7 @@ public final class Checks {
     GROUPS.put("quotas", suite -> new QuotaChecks(suite).all());
     GROUPS.put("replicas", suite -> new ReplicaChecks(suite).all());
     GROUPS.put("slow-log-table", suite -> new SlowLogTableChecks(suite).all());
+    GROUPS.put("space-quotas", suite -> new SpaceQuotaChecks(suite).all());
     GROUPS.put("snapshots", suite -> new SnapshotChecks(suite).all());
   }
 
