@@ -229,6 +229,7 @@ impl Cluster {
                 metrics: Arc::default(),
                 host: LocalHost::default(),
                 open_files: Arc::default(),
+                mob: Arc::default(),
                 fs: Arc::clone(fs),
                 root: PathBuf::from("/hbase"),
                 cache: Arc::new(NoCache),

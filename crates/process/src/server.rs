@@ -14,7 +14,7 @@ use evenkeel_info_server::platform::PlatformBeans;
 use evenkeel_metrics::Registry;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{RegionEnv, WalRoot};
-use evenkeel_region::store::{OpenFiles, StoreConfig, StoreEnv};
+use evenkeel_region::store::{MobFileCache, MobFileCacheConfig, OpenFiles, StoreConfig, StoreEnv};
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::metrics::source::{ServerSource, SourceNames};
 use evenkeel_regionserver::{Background, RegionServer, ServerHooks};
@@ -170,6 +170,7 @@ impl Storage {
             metrics: Arc::default(),
             host: LocalHost::new(&name.host),
             open_files: Arc::new(open_files),
+            mob: Arc::new(MobFileCache::new(MobFileCacheConfig::from_configuration(conf).map_err(io_error)?)),
         };
         background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
         let operation_times = Arc::default();

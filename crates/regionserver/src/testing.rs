@@ -240,6 +240,7 @@ fn env(
         metrics: Arc::default(),
         host: LocalHost::default(),
         open_files: Arc::default(),
+        mob: Arc::default(),
         fs,
         root: PathBuf::from("/hbase"),
         cache: cache.clone(),

@@ -37,7 +37,6 @@ impl Store {
         let (Some(first), Some(last)) = (reader.first_key(), reader.last_key()) else {
             return Err(HBaseError::do_not_retry(format!("{}: First key can not be null", path.display())));
         };
-        self.check_mob(&reader, path)?;
         let fits = |key: &KeyBuf| self.region.contains_row(key.as_cell().row());
         if !fits(first) || !fits(last) {
             return Ok(false);

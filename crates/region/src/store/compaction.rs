@@ -46,6 +46,8 @@ pub struct CompactionRequest {
     files: Vec<Arc<StoreFile>>,
     is_major: bool,
     is_all_files: bool,
+    /// True if a client or an operator asked for a major compaction.
+    is_requested: bool,
     drops_deletes: bool,
     split: FileSplit,
     compacting: Arc<Mutex<HashSet<String>>>,
@@ -110,6 +112,8 @@ pub struct CompactionResult {
     /// The files that replace them, not yet in place, in the order in which they are moved into
     /// place; one may have no cells.
     pub outputs: Vec<PathBuf>,
+    /// The MOB files to which only they refer, in place.
+    pub mob_outputs: Vec<PathBuf>,
     /// Cells written.
     pub cells: u64,
 }
@@ -151,6 +155,7 @@ impl Store {
         Some(CompactionRequest {
             is_major: plan.is_major,
             is_all_files,
+            is_requested: major,
             drops_deletes: plan.drops_deletes || is_all_files,
             split: plan.split,
             files: chosen,

@@ -189,6 +189,7 @@ impl Cluster {
                 metrics: Arc::default(),
                 host: LocalHost::default(),
                 open_files: Arc::clone(&self.open_files),
+                mob: Arc::default(),
                 fs,
                 root: PathBuf::from(ROOT),
                 cache: Arc::clone(&self.cache),
