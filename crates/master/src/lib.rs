@@ -32,6 +32,7 @@
 //! | [`chore`] | periodic work |
 //! | [`cleaner`] | deletes unneeded files from the archive and `oldWALs` |
 //! | [`snapshot`] | snapshots of tables |
+//! | [`mob`] | MOB files: archived with their table, and cleaned |
 //! | [`connection`] | requests of the RegionServer of this process to the master |
 //! | `status` | the status of the cluster |
 //! | [`metrics`] | the master's beans |
@@ -49,6 +50,7 @@ pub mod cleaner;
 pub mod connection;
 pub mod meta;
 pub mod metrics;
+pub mod mob;
 pub mod namespaces;
 mod normalizer;
 pub mod procedures;
@@ -84,6 +86,7 @@ use parking_lot::{Mutex, RwLock};
 use self::assignment::Assignment;
 use self::cleaner::{CleanerSettings, Cleaners};
 use self::meta::{MetaTable, TableState};
+use self::mob::MobSettings;
 use self::namespaces::NamespaceTable;
 use self::normalizer::{Normalizer, NormalizerSettings};
 use self::procedures::{ProcedureExecutor, TableLocks};
@@ -185,6 +188,7 @@ pub struct Master {
     snapshot_procedures: SnapshotProcedures,
     cleaners: Cleaners,
     cleaner_settings: CleanerSettings,
+    mob_settings: MobSettings,
     quotas: Quotas,
     normalizer: Normalizer,
     started_ms: i64,
@@ -201,6 +205,7 @@ impl Master {
         let clock = Arc::clone(&stores.clock);
         let invalid = |e: ConfigError| HBaseError::io(e.to_string());
         let cleaner_settings = CleanerSettings::from(&parts.conf).map_err(invalid)?;
+        let mob_settings = MobSettings::from(&parts.conf).map_err(invalid)?;
         let normalizer = NormalizerSettings::from(&parts.conf).map_err(invalid)?;
         let cleaners =
             Cleaners::new(Arc::clone(&stores.fs), &stores.root, Arc::clone(&clock), &cleaner_settings);
@@ -213,6 +218,7 @@ impl Master {
             flushed_by_procedure: Mutex::default(),
             cleaners,
             cleaner_settings,
+            mob_settings,
             quotas,
             normalizer: Normalizer::new(normalizer),
             procedures: ProcedureExecutor::start(clock, parts.regionserver.background().supervisor())?,

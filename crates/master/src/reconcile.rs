@@ -35,6 +35,7 @@ use evenkeel_region::store_file_tracker::LIST_DIR;
 
 use super::change_intent::ChangeIntents;
 use super::meta::{MetaChange, MetaTable, TableState};
+use super::mob::archive_mob_table;
 use super::regions::truncate;
 use super::{Table, descriptors};
 
@@ -344,6 +345,8 @@ pub fn archive_table(fs: &dyn FileSystem, root: &Path, table: &TableName) -> Res
     for region in region_dirs(fs, &dir)? {
         archive_region_dir(fs, root, table, region.name())?;
     }
+    // While the table's directory exists, a start continues here.
+    archive_mob_table(fs, root, table)?;
     if fs.exists(&dir)? {
         sideline_unknown(fs, root, table, Path::new(""), is_hidden)?;
     }
