@@ -43,6 +43,7 @@ mod compaction;
 mod flush;
 mod load;
 mod metrics;
+mod mob_files;
 pub mod mvcc;
 pub mod nonce;
 mod open;

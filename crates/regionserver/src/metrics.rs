@@ -9,6 +9,7 @@
 //! | [`jvm`] | JvmMetrics: memory and threads of the process |
 //! | [`ledger`] | sub=Ledger: the causes of the waits of slow requests |
 //! | [`memory`] | sub=Memory |
+//! | `mob` | MOB files, of sub=Server |
 //! | `rates` | meters of sub=Server |
 //! | [`regions`] | sub=Regions |
 //! | [`requests`] | counts and times of requests, of sub=Server |
@@ -30,6 +31,7 @@ pub mod ipc;
 pub mod jvm;
 pub mod ledger;
 pub mod memory;
+mod mob;
 mod rates;
 pub mod regions;
 pub mod requests;

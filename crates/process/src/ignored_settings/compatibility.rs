@@ -68,15 +68,12 @@ const NOT_HERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "not supported: MOB",
-        &[
-            "hbase.master.mob.cleaner.period",
-            "hbase.mob.cache.evict.period",
-            "hbase.mob.cache.evict.remain.ratio",
-            "hbase.mob.compaction.chore.period",
-            "hbase.mob.file.cache.size",
-            "hbase.mob.major.compaction.region.batch.size",
-        ],
+        "every opening of a MOB file closes those above the limit, so the limit always holds",
+        &["hbase.mob.cache.evict.period"],
+    ),
+    (
+        "major compactions of families with MOB files queue, and a server's compaction threads limit how many run",
+        &["hbase.mob.major.compaction.region.batch.size"],
     ),
     (
         "not supported: replication of MemStores to secondary replicas; they show what the default replica has flushed",

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use evenkeel_common::{ErrorKind, HBaseError, Result, quoted};
+use evenkeel_common::{ErrorKind, HBaseError, Result, TableName, quoted};
 use evenkeel_protocol::pb;
 
 use crate::services::method_table::Method;
-use crate::{RegionServer, methods};
+use crate::{RegionServer, convert, methods};
 
 pub(super) const METHODS: &[Method<RegionServer>] = methods![
     "ClearCompactionQueues" => clear_queues,
@@ -18,6 +18,9 @@ fn compact(
     server: &Arc<RegionServer>,
     request: pb::CompactRegionRequest,
 ) -> Result<pb::CompactRegionResponse> {
+    if let Some(table) = convert::region::mob_region_table(&request.region) {
+        return compact_mob(server, &table, request.family.as_deref());
+    }
     let region = server.region(&request.region)?;
     if let Some(family) = request.family.as_deref().filter(|family| region.table().family(family).is_none()) {
         let (family, region) = (quoted(family), region.info().name_text());
@@ -25,6 +28,24 @@ fn compact(
         return Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message));
     }
     server.background.request_compaction(&region, request.family.as_deref(), request.major());
+    Ok(pb::CompactRegionResponse {})
+}
+
+/// Requests a major compaction of a table's families with MOB files, or of one, for a request that
+/// names the MOB region (`CompactType.MOB`). HBase announces a regular compaction there, and then
+/// finds no region of that name.
+fn compact_mob(
+    server: &Arc<RegionServer>,
+    table: &TableName,
+    family: Option<&[u8]>,
+) -> Result<pb::CompactRegionResponse> {
+    for region in server.regions().of_table(table).iter().filter(|region| !region.is_secondary()) {
+        let descriptor = region.table();
+        let is_wanted = |name: &[u8]| family.is_none_or(|family| family == name);
+        for family in descriptor.families().filter(|family| family.is_mob() && is_wanted(family.name())) {
+            server.background.request_compaction(region, Some(family.name()), true);
+        }
+    }
     Ok(pb::CompactRegionResponse {})
 }
 

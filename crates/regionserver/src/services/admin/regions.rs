@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use evenkeel_common::mob::mob_region;
 use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
@@ -9,7 +10,7 @@ use evenkeel_region::region::Region;
 
 use crate::background::CompactionState;
 use crate::services::method_table::Method;
-use crate::{RegionServer, load, methods};
+use crate::{RegionServer, convert, load, methods};
 
 pub(super) const METHODS: &[Method<RegionServer>] = methods![
     waits "FlushRegion" => flush,
@@ -25,6 +26,9 @@ fn region_info(
     server: &Arc<RegionServer>,
     request: pb::GetRegionInfoRequest,
 ) -> Result<pb::GetRegionInfoResponse> {
+    if let Some(table) = convert::region::mob_region_table(&request.region) {
+        return Ok(mob_region_info(server, &table));
+    }
     let region = server.region(&request.region)?;
     let state = server.background.compaction_state(region.info().encoded_name());
     let splittable = region.is_splittable();
@@ -36,6 +40,23 @@ fn region_info(
         mergeable: Some(is_mergeable(&region)),
         best_split_row: split_row.filter(|_| splittable),
     })
+}
+
+/// Returns the MOB region of a table, with the state of the compactions of its regions
+/// (`CompactType.MOB`).
+fn mob_region_info(server: &RegionServer, table: &TableName) -> pb::GetRegionInfoResponse {
+    let regions = server.regions().of_table(table);
+    let is_compacting = regions.iter().any(|region| {
+        server.background.compaction_state(region.info().encoded_name()) != CompactionState::None
+    });
+    let state = if is_compacting { CompactionState::Major } else { CompactionState::None };
+    pb::GetRegionInfoResponse {
+        region_info: (&mob_region(table)).into(),
+        compaction_state: Some(state as i32),
+        splittable: Some(false),
+        mergeable: Some(false),
+        best_split_row: None,
+    }
 }
 
 /// Returns true if the region may be merged: it must have compacted all references to files of its
