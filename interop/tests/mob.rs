@@ -41,7 +41,11 @@ fn row(i: usize) -> String {
 /// A value that is long in two rows of three.
 fn value(turn: usize, i: usize) -> String {
     let text = format!("{turn}.{i}.");
-    if i % 3 == 0 { text } else { text.repeat(THRESHOLD + 100 * i).chars().take(THRESHOLD + 100 * i).collect() }
+    if i % 3 == 0 {
+        text
+    } else {
+        text.repeat(THRESHOLD + 100 * i).chars().take(THRESHOLD + 100 * i).collect()
+    }
 }
 
 struct Client {
@@ -125,7 +129,8 @@ impl Client {
 
     fn tables(&self) -> Vec<String> {
         let all = (1..=4).map(|turn| format!("clone{turn}")).chain([TABLE.to_owned()]);
-        let exists = |table: &String| self.runtime.block_on(self.connection.admin().table_exists(&name(table)));
+        let exists =
+            |table: &String| self.runtime.block_on(self.connection.admin().table_exists(&name(table)));
         all.filter(|table| exists(table).expect("looked")).collect()
     }
 

@@ -110,7 +110,9 @@ impl Master {
     }
 
     fn clean_mob_files_of(&self, table: &TableName) -> Result<usize> {
-        let _lock = self.lock_table(table)?;
+        // A table with a change or a snapshot in progress is left to the next run.
+        let Some(_lock) = self.locks.try_lock(table) else { return Ok(0) };
+        self.run_deferred(table)?;
         if self.table(table).is_err() {
             // Left by a change that did not reach its commit point.
             return archive_mob_table(self.fs(), self.root(), table);

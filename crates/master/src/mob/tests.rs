@@ -155,7 +155,7 @@ fn daughters_keep_the_files_of_their_parent() {
     assert_eq!(clean_mob(&cluster), 0);
     // The daughters copy the references, and the parent's directory goes.
     for region in cluster.regions() {
-        region.compact(None, false).expect("compacted");
+        region.compact(None, true).expect("compacted");
         region.archive_compacted().expect("archived");
     }
     cluster.master().run_catalog_janitor().expect("ran");

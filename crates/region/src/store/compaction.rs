@@ -71,6 +71,13 @@ impl CompactionRequest {
         self.drops_deletes
     }
 
+    /// Returns true if it rewrites the MOB files to which the files refer: all files of the store
+    /// are compacted by request. After a split the daughters are compacted to make them independent
+    /// of their parent's files, not of its MOB files.
+    pub(super) fn rewrites_mob_files(&self) -> bool {
+        self.is_requested && self.is_all_files && !self.files.iter().any(|file| file.is_reference())
+    }
+
     /// Bytes of the files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes()).sum()

@@ -78,7 +78,7 @@ impl Store {
         let (split, forget_seq_ids_to) = (request.split.clone(), summary.forget_seq_ids_to);
         let mob = self.mob_job(MobJob {
             newest_ms: summary.newest_ms,
-            rewrites: request.is_requested && request.is_all_files,
+            rewrites: request.rewrites_mob_files(),
             is_flush: false,
         });
         let job = WriteJob { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to, mob };

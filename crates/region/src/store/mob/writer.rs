@@ -8,7 +8,8 @@
 //! | a reference, value below or at it | stays | replaced by the cell |
 //! | any other | stays | stays |
 //!
-//! A family without `IS_MOB` has no threshold: its references are replaced by their cells.
+//! A requested compaction of halves of a parent's files, as after a split, counts as any other: it
+//! rewrites no MOB file. A family without `IS_MOB` has no threshold: its references are replaced by their cells.
 //!
 //! The MOB file is written in the region's temporary directory, which each open of the region
 //! empties. It is moved to the MOB directory once it and the store files are complete and read

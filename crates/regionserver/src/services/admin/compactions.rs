@@ -73,6 +73,16 @@ mod tests {
     use crate::testing::{TestServer, specifier};
 
     #[test]
+    fn the_mob_region_of_a_table_is_accepted() {
+        let (server, region) = TestServer::with_region();
+        let mob = evenkeel_common::mob::mob_region(region.info().table());
+        let region = convert::region::specifier(&mob);
+        assert_eq!(convert::region::mob_region_table(&region).as_ref(), Some(mob.table()));
+        let request = pb::CompactRegionRequest { region, ..Default::default() };
+        compact(&server.server, request).expect("no family has MOB files");
+    }
+
+    #[test]
     fn a_compaction_of_an_unknown_family_is_refused() {
         let (server, region) = TestServer::with_region();
         let request = |family: Option<&'static [u8]>| pb::CompactRegionRequest {

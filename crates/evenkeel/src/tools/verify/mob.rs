@@ -1,0 +1,37 @@
+//! The MOB files that store files name: those of live files must exist, in the MOB directory of
+//! their table or in its archive.
+
+use std::path::Path;
+
+use evenkeel_common::TableName;
+use evenkeel_common::mob::{MobFileRefs, mob_archive_dir, mob_family_dir};
+use evenkeel_fs::FileSystem;
+use evenkeel_hfile::{HFileReader, keys};
+
+use super::Report;
+
+/// Reports missing MOB files of a live store file, whose path is
+/// `ROOT/data/<namespace>/<table>/<region>/<family>/<file>`.
+pub(super) fn check_references(
+    fs: &dyn FileSystem,
+    path: &Path,
+    family: &str,
+    file: &HFileReader,
+    report: &mut Report<'_>,
+) {
+    let (Some(root), Some(refs)) = (path.ancestors().nth(6), file.file_info(keys::MOB_FILE_REFS)) else {
+        return;
+    };
+    let refs = match MobFileRefs::parse(refs) {
+        Ok(refs) => refs,
+        Err(error) => return report.fault_at(path, 0, error.message()),
+    };
+    for (table, name) in refs.iter() {
+        let Ok(table) = table.parse::<TableName>() else { continue };
+        let dirs = [mob_family_dir(root, &table, family), mob_archive_dir(root, &table, family)];
+        if !dirs.iter().any(|dir| fs.exists(&dir.join(name)).unwrap_or(false)) {
+            let what = format_args!("the MOB file {name} of {table}, which it names, does not exist");
+            report.fault_at(path, 0, what);
+        }
+    }
+}
