@@ -6,7 +6,8 @@
 //! row must read as promised. A seed selects one region or two, a kind of in-memory compaction, and
 //! a log; each life has one of the compaction engines, over the files that the others left. A
 //! quarter of the seeds have the store file tracker FILE, and another quarter goes from DEFAULT to
-//! FILE and back, one step in each life or stays. While a flush or a compaction writes a file, its
+//! FILE and back, one step in each life or stays. A fifth of the seeds have the values of a family
+//! in MOB files, which are archived as soon as nothing refers to them. While a flush or a compaction writes a file, its
 //! thread writes rows between two of its calls, so that the seed determines when.
 //!
 //! | the log | promise for an acknowledged write |
@@ -211,6 +212,8 @@ impl Writes {
 
 struct Simulation {
     cluster: Cluster,
+    /// True if a family has all values in MOB files.
+    has_mob: bool,
     random: SmallRng,
     trackers: Trackers,
     writes: Arc<Mutex<Writes>>,
@@ -237,6 +240,11 @@ impl Simulation {
             3 => Trackers::Next(0, SmallRng::seed_from_u64(seed)),
             _ => Trackers::Stays,
         };
+        let has_mob = seed % 5 == 2;
+        if has_mob {
+            cluster.alter_family("a", &[("IS_MOB", "true"), ("MOB_THRESHOLD", "0")]);
+            cluster.restart();
+        }
         cluster.watch.begin();
         let writes = Writes {
             random: SmallRng::seed_from_u64(random.random()),
@@ -246,7 +254,7 @@ impl Simulation {
             writes: 0,
             meanwhile: 0,
         };
-        Self { cluster, random, trackers, writes: Arc::new(Mutex::new(writes)) }
+        Self { cluster, has_mob, random, trackers, writes: Arc::new(Mutex::new(writes)) }
     }
 
     /// Works until the power is cut.
@@ -257,7 +265,13 @@ impl Simulation {
             let regions = self.cluster.regions();
             let region = Arc::clone(&regions[self.random.random_range(0..regions.len())]);
             match self.random.random_range(0..22) {
-                0 | 1 => self.flush(&region),
+                0 | 1 => {
+                    self.flush(&region);
+                    if self.has_mob {
+                        // Regardless of their age.
+                        drop(region.archive_unreferenced_mob_files(-1_000_000));
+                    }
+                }
                 2 => {
                     self.write_in_the_middle();
                     drop(region.compact(None, self.random.random_bool(0.5)));
