@@ -7,6 +7,7 @@
 //! | [`servers`] | [`ServerVariant`], [`ReportContext`], [`Session`]: a server and its rows |
 //! | [`read_path`], [`write_path`], [`deploys`], [`ycsb`] | the rows of each report |
 //! | [`scan_flood`] | Gets and Puts beside scanners |
+//! | [`metrics_switches`] | what stock HBase's metrics cost, by its switches |
 //! | `causes` | what the slow requests of bad seconds waited for |
 //! | `memory` | memory of a cell in a MemStore |
 //! | `hits` | hits in the block cache, from the servers' counters |
@@ -24,6 +25,7 @@ pub mod deploys;
 mod hits;
 pub mod machine;
 mod memory;
+pub mod metrics_switches;
 pub mod other_load;
 pub mod output;
 pub mod plan;
@@ -51,9 +53,11 @@ pub fn make(plan: &Plan) -> Result<(), String> {
         "deploys" => deploys::measure(&context, &mut results)?,
         "ycsb" => ycsb::measure(&context, &mut results)?,
         "scan-flood" => scan_flood::measure(&context, &mut results)?,
+        "metrics-switches" => metrics_switches::measure(&context, &mut results)?,
         other => {
             return Err(format!(
-                "no report is called {other}: read-path, write-path, deploys, ycsb or scan-flood"
+                "no report is called {other}: read-path, write-path, deploys, ycsb, scan-flood or \
+                 metrics-switches"
             ));
         }
     }

@@ -84,6 +84,18 @@ fn the_read_path_beside_stock_hbase() {
 }
 
 #[test]
+fn the_switches_of_stock_hbase() {
+    let folder = folder();
+    let text = short("metrics-switches", &["--servers=g1"], folder.path());
+    assert!(text.contains("HBase, G1: server CPU by switches") && !text.contains("NaN"), "{text}");
+    for row in ["single Get, cached", "row of a multi-get", "row of a scan", "single Put"] {
+        let row = text.lines().find(|line| line.starts_with(&format!("| {row}"))).expect("a row");
+        let figures = row.split('|').filter_map(|cell| cell.trim().parse::<f64>().ok());
+        assert_eq!(figures.filter(|figure| *figure > 0.0).count(), 5, "{row}");
+    }
+}
+
+#[test]
 fn the_other_reports_on_evenkeel() {
     for (report, row) in [
         ("write-path", "Puts at half"),

@@ -26,7 +26,7 @@ const ROW_LEAST_S: f64 = 1.5;
 /// A report's sizes and paths.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// `read-path`, `write-path`, `deploys`, `ycsb` or `scan-flood`.
+    /// `read-path`, `write-path`, `deploys`, `ycsb`, `scan-flood` or `metrics-switches`.
     pub report: String,
     /// The command line, for the report.
     pub command: String,
@@ -221,7 +221,7 @@ fn joined(words: &[String]) -> Vec<String> {
 }
 
 fn usage() -> String {
-    "report read-path|write-path|deploys|ycsb|scan-flood [--short | --minutes=N] [--servers=g1,zgc,evenkeel] [--rows=N] [--seconds=S] \
+    "report read-path|write-path|deploys|ycsb|scan-flood|metrics-switches [--short | --minutes=N] [--servers=g1,zgc,evenkeel] [--rows=N] [--seconds=S] \
      [--warmup=S] [--first-warmup=S] [--steady=S] [--steady-rate=N] [--heap-mib=N] [--cache-mib=N] [--deploys=1,2,3,4,5,6] \
      [--server-core=N] [--load-core=N] [--out=DIR]"
         .to_owned()

@@ -170,7 +170,7 @@ pub struct BucketCache {
     /// Frames are in memory of the process.
     is_in_memory: bool,
     /// The index file, locked while the cache is open.
-    _index: Option<std::fs::File>,
+    index: Option<std::fs::File>,
 }
 
 impl BucketCache {
@@ -207,7 +207,7 @@ impl BucketCache {
             single_flight: SingleFlight::default(),
             capacity_bytes: AtomicU64::new(config.capacity_bytes),
             is_in_memory: config.engine == Engine::Memory,
-            _index: memory.index,
+            index: memory.index,
         })
     }
 
@@ -415,6 +415,10 @@ impl BlockCache for BucketCache {
             capacity_bytes: self.capacity_bytes.load(Relaxed),
             ..self.counters.snapshot()
         }
+    }
+
+    fn is_persistent(&self) -> bool {
+        self.index.is_some()
     }
 
     fn cached_files(&self, files: &[FileId]) -> Vec<CachedFile> {

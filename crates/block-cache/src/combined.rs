@@ -101,6 +101,10 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
         vec![self.l1.stats(), self.l2.stats()]
     }
 
+    fn is_persistent(&self) -> bool {
+        self.l2.is_persistent()
+    }
+
     fn cached_files(&self, files: &[FileId]) -> Vec<CachedFile> {
         let (l1, l2) = (self.l1.cached_files(files), self.l2.cached_files(files));
         let sum = |(a, b): (CachedFile, CachedFile)| CachedFile {

@@ -137,6 +137,12 @@ pub trait BlockCache: Send + Sync + Debug {
         vec![self.stats()]
     }
 
+    /// Returns true if a restarted server finds its blocks again
+    /// (`BucketCache.isCachePersistent`).
+    fn is_persistent(&self) -> bool {
+        false
+    }
+
     /// Returns the cached blocks and bytes of each of `files`.
     fn cached_files(&self, files: &[FileId]) -> Vec<CachedFile> {
         vec![CachedFile::default(); files.len()]

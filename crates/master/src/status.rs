@@ -24,7 +24,7 @@ impl Master {
         }
         if wants(pb::Option::LiveServers) {
             let now_ms = self.clock().now_ms();
-            let server_load = self.parts.regionserver.server_load(now_ms, now_ms, 0);
+            let server_load = self.parts.regionserver.server_load(now_ms, now_ms);
             status.live_servers = vec![pb::LiveServerInfo { server: server(), server_load }];
         }
         if wants(pb::Option::Master) {

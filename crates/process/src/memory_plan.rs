@@ -71,6 +71,9 @@ use evenkeel_regionserver::requests::scanners::SCANNER_BYTES;
 /// Memory of a thread that flushes or compacts: a block of each file that it reads, the block that
 /// it writes, plain and compressed, and parts of the index and of Bloom filters.
 pub const BACKGROUND_BYTES: u64 = 1 << 20;
+
+/// Memory of an idle connection, which the reserve provides for: its buffers and its state.
+pub const CONNECTION_BYTES: u64 = 4 << 10;
 /// The largest WAL buffer; a larger one does not make the WAL faster.
 pub const LOG_BUFFER_BYTES_MAX: u64 = 64 << 20;
 /// The largest buffer of hbase:meta's WAL, which has small entries.

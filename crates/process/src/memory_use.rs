@@ -5,13 +5,14 @@ use std::sync::{Arc, Weak};
 use evenkeel_block_cache::heap_blocks;
 use evenkeel_common::buffer_pool;
 use evenkeel_metrics::Record;
+use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_regionserver::RegionServer;
 use evenkeel_rpc::RpcMonitor;
 use evenkeel_zookeeper::ZnodeTree;
 
-use crate::memory_plan::{MemoryPlan, NONCE_PART};
+use crate::memory_plan::{BACKGROUND_BYTES, CONNECTION_BYTES, MemoryPlan, NONCE_PART};
 use crate::wals::Wals;
 
 /// The parts of a server that take memory.
@@ -48,6 +49,8 @@ impl MemoryMeter {
             system_scanners: of_server(|server| server.scanners().system_bytes()),
             zookeeper: self.znode_tree.as_ref().map_or(0, |tree| tree.client_bytes()),
             nonces: self.nonces.bytes(),
+            background: running_background() * BACKGROUND_BYTES,
+            connections: rpc.connections_open * CONNECTION_BYTES,
         }
     }
 
@@ -55,7 +58,13 @@ impl MemoryMeter {
     /// `plan`, and those of blocks outside of the caches, which several parts provide for.
     pub fn record(&self, plan: &MemoryPlan) -> Record {
         let mut record = Record::new("MemoryParts", "regionserver", "name=RegionServer,sub=MemoryParts");
-        for (part, metric) in self.read().parts(plan).into_iter().zip(METRICS) {
+        let now = self.read();
+        record.gauge("totalBytes", "Memory of all parts in bytes", now.sum()).gauge(
+            "totalBytesMax",
+            "evenkeel.memory.size: the limit of all parts in bytes",
+            plan.memory,
+        );
+        for (part, metric) in now.parts(plan).into_iter().zip(METRICS) {
             let (name, bytes, bytes_max) = part;
             record.gauge(format!("{metric}Bytes"), format!("Memory of {name} in bytes"), bytes).gauge(
                 format!("{metric}BytesMax"),
@@ -74,8 +83,14 @@ impl MemoryMeter {
     }
 }
 
+/// The number of flushes and compactions that are running.
+fn running_background() -> u64 {
+    let is_background = |kind| matches!(kind, ActivityKind::Flush | ActivityKind::Compaction);
+    activity::running().iter().filter(|activity| is_background(activity.kind)).count() as u64
+}
+
 /// The metrics of [`MemoryUse::parts`], in their order.
-const METRICS: [&str; 10] = [
+pub(crate) const METRICS: [&str; 12] = [
     "blocks",
     "chunks",
     "logs",
@@ -86,9 +101,12 @@ const METRICS: [&str; 10] = [
     "systemScanners",
     "zooKeeper",
     "nonces",
+    "background",
+    "reserve",
 ];
 
-/// Bytes of each part now. Background work and the reserve are not counted.
+/// Bytes of each part now. Those of background work and of connections are estimates, as the plan
+/// has them; blocks that readers hold are in `heapBlocks` of the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Blocks and rows in memory, including those that replies pin, and their index.
@@ -112,11 +130,15 @@ pub struct MemoryUse {
     pub zookeeper: u64,
     /// Nonces.
     pub nonces: u64,
+    /// Running flushes and compactions, each with the plan's estimate of one.
+    pub background: u64,
+    /// Open connections, each with the plan's estimate of an idle one.
+    pub connections: u64,
 }
 
 impl MemoryUse {
     /// Returns the name of each part, its use and its limit.
-    pub fn parts(&self, plan: &MemoryPlan) -> [(&'static str, u64, u64); 10] {
+    pub fn parts(&self, plan: &MemoryPlan) -> [(&'static str, u64, u64); 12] {
         [
             ("blocks", self.caches, plan.caches + plan.cache_index),
             ("chunks", self.chunks, plan.memstore + plan.chunk_slack),
@@ -128,13 +150,16 @@ impl MemoryUse {
             ("system scanners", self.system_scanners, plan.system_scanners),
             ("ZooKeeper", self.zookeeper, plan.zookeeper),
             ("nonces", self.nonces, plan.memstore / NONCE_PART),
+            ("flushes and compactions", self.background, plan.background),
+            ("reserve", self.connections, plan.reserve),
         ]
     }
 
-    /// Returns the sum of all parts. Background work and the reserve of the plan are not in it.
+    /// Returns the sum of all parts.
     pub fn sum(&self) -> u64 {
         let of_data = self.caches + self.chunks + self.logs;
         let of_clients = self.scanners + self.system_scanners + self.zookeeper + self.nonces;
-        of_data + self.requests + self.replies + self.buffer_pool + of_clients
+        let of_replies = self.requests + self.replies + self.buffer_pool;
+        of_data + of_replies + of_clients + self.background + self.connections
     }
 }

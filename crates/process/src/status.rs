@@ -10,7 +10,7 @@ use evenkeel_status_pages::{
     History, IgnoredSetting, MasterView, MemoryPart, NamedWal, Sampler, Sources, StatusPages,
 };
 
-use crate::memory_use::MemoryMeter;
+use crate::memory_use::{self, MemoryMeter};
 use crate::server::{Process, RpcEndpoint, Storage};
 use crate::wals::Wals;
 use crate::{MemoryPlan, ignored_settings};
@@ -107,6 +107,7 @@ fn settings_of(lines: Vec<(&'static str, String, &'static str)>) -> Vec<IgnoredS
 fn memory_parts(meter: MemoryMeter, plan: MemoryPlan) -> Arc<dyn Fn() -> Vec<MemoryPart> + Send + Sync> {
     Arc::new(move || {
         let parts = meter.read().parts(&plan);
-        parts.into_iter().map(|(name, used, limit)| MemoryPart { name, used, limit }).collect()
+        let part = |((name, used, limit), metric)| MemoryPart { name, metric, used, limit };
+        parts.into_iter().zip(memory_use::METRICS).map(part).collect()
     })
 }

@@ -20,6 +20,7 @@
 //! | [`limits`] | unflushed bytes; slows writers down before memory or files run out |
 //! | [`background`] | flush and compaction threads, their throughput, the chore |
 //! | `split_requests` | regions whose split policy says that they must be split |
+//! | [`cached_regions`] | how much of each region a persistent cache holds |
 //! | [`config`] | [`RegionServerConfig`] |
 //! | [`load`] | sizes for reports |
 //! | [`quotas`] | limits on the requests of users, tables, namespaces and this server |
@@ -27,7 +28,8 @@
 //! | [`metrics`] | sizes and counts for monitoring, by HBase's names |
 //! | [`slow_log_table`] | slow and large calls as rows of hbase:slowlog |
 //! | [`statistics`] | statistics of the caches and the allocator, for the log |
-//! | [`user_times`] | the times of users' operations |
+//! | [`tasks`] | background work in progress |
+//! | [`user_times`] | the times of users' operations, and the requests of their hosts |
 //! | `version` | the version that is reported to clients and masters |
 //!
 //! # Threads
@@ -55,6 +57,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 pub mod background;
+pub mod cached_regions;
 pub mod config;
 pub mod convert;
 pub mod coprocessor;
@@ -70,6 +73,7 @@ pub mod services;
 pub mod slow_log_table;
 mod split_requests;
 pub mod statistics;
+pub mod tasks;
 pub mod user_times;
 mod version;
 
@@ -95,6 +99,7 @@ use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_rpc::{Executor, RpcMetrics, Service};
 
 pub use self::background::Background;
+use self::cached_regions::CachedRegions;
 pub use self::config::RegionServerConfig;
 use self::limits::memstore::MemStoreAccounting;
 use self::limits::write_throttle;
@@ -201,6 +206,7 @@ pub struct RegionServer {
     scanners: Scanners,
     counters: RequestCounters,
     user_times: UserTimes,
+    cached_regions: CachedRegions,
     stopping: AtomicBool,
     memory: Arc<MemStoreAccounting>,
     /// True if some region approaches a limit: writes then compute how long to hold their replies.
@@ -234,6 +240,7 @@ impl RegionServer {
             ),
             counters: RequestCounters::default(),
             user_times: UserTimes::new(parts.config.user_metrics),
+            cached_regions: CachedRegions::default(),
             name: parts.name,
             info_port: parts.info_port,
             root: parts.root,

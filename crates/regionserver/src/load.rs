@@ -8,14 +8,21 @@ use evenkeel_region::region::{Region, RegionCount, RegionLoad};
 
 use crate::RegionServer;
 use crate::background::CompactionState;
+use crate::cached_regions::CachedBytes;
 use crate::convert;
 use crate::coprocessor::{BuiltIn, Coprocessors};
 use crate::metrics::jvm;
+use crate::tasks;
 
-/// Returns a region's report (`HRegionServer.createRegionLoad`). Sizes are in whole MiB or KiB. A
-/// nonzero size counts as at least 1, so that a small region does not look empty.
-pub fn region_load(region: &Region, compaction: CompactionState) -> pb::RegionLoad {
+/// Returns a region's report (`HRegionServer.createRegionLoad`), of which the cache holds
+/// `cached_bytes`. Sizes are in whole MiB or KiB. A nonzero size counts as at least 1, so that a
+/// small region does not look empty.
+pub fn region_load(region: &Region, compaction: CompactionState, cached_bytes: u64) -> pb::RegionLoad {
     let load = region.load();
+    let cached_ratio = match mib(load.hfile_bytes) {
+        0 => 0.0,
+        region_mib => mib(cached_bytes) as f32 / region_mib as f32,
+    };
     pb::RegionLoad {
         region_specifier: convert::region::specifier(region.info()),
         stores: Some(length::must_u32(load.stores)),
@@ -31,7 +38,7 @@ pub fn region_load(region: &Region, compaction: CompactionState) -> pb::RegionLo
         store_complete_sequence_id: store_sequence_ids(region),
         last_major_compaction_ts: Some(u64::try_from(load.major_compaction_ms).unwrap_or(0)),
         compaction_state: Some(compaction as i32),
-        current_region_cached_ratio: Some(0.0),
+        current_region_cached_ratio: Some(cached_ratio),
         ..sizes(&load)
     }
 }
@@ -95,24 +102,37 @@ fn coprocessors(all: &Coprocessors, regions: &[Arc<Region>]) -> Vec<pb::Coproces
 }
 
 impl RegionServer {
-    /// Returns the server's report for the time from `start_ms` to `end_ms`, with `requests`
-    /// requests.
-    pub fn server_load(&self, start_ms: i64, end_ms: i64, requests: u64) -> pb::ServerLoad {
+    /// Returns the cached bytes of regions, if the cache is persistent.
+    pub fn cached_bytes(&self) -> Arc<CachedBytes> {
+        self.cached_regions.read(&self.cache, &self.regions.all())
+    }
+
+    /// Returns the report of a region.
+    pub fn region_load(&self, region: &Region, cached: &CachedBytes) -> pb::RegionLoad {
+        let name = region.info().encoded_name();
+        let cached_bytes = cached.get(name).copied().unwrap_or(0);
+        region_load(region, self.background.compaction_state(name), cached_bytes)
+    }
+
+    /// Returns the server's report for the time from `start_ms` to `end_ms`.
+    pub fn server_load(&self, start_ms: i64, end_ms: i64) -> pb::ServerLoad {
         let regions = self.regions.all();
-        let report = |region: &Arc<Region>| {
-            region_load(region, self.background.compaction_state(region.info().encoded_name()))
-        };
+        let cached = self.cached_bytes();
+        let tasks = tasks::running(&regions, self.clock.now_ms());
         pb::ServerLoad {
-            number_of_requests: Some(requests),
+            number_of_requests: Some(self.requests_per_second()),
             total_number_of_requests: Some(self.counters.total()),
             used_heap_mb: Some(mib(jvm::resident_bytes())),
             max_heap_mb: Some(mib(self.config.memory_bytes_max)),
-            region_loads: regions.iter().map(report).collect(),
+            region_loads: regions.iter().map(|region| self.region_load(region, &cached)).collect(),
             coprocessors: coprocessors(&self.config.coprocessors, &regions),
             report_start_time: Some(start_ms as u64),
             report_end_time: Some(end_ms as u64),
             info_server_port: Some(u32::from(self.info_port)),
             repl_load_sink: Some(self.replication_sink()),
+            user_loads: self.user_times.loads(),
+            region_cached_info: cached.iter().map(|(region, bytes)| (region.clone(), mib(*bytes))).collect(),
+            tasks: tasks.into_iter().map(Into::into).collect(),
             ..pb::ServerLoad::default()
         }
     }

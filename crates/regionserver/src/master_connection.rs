@@ -160,10 +160,9 @@ impl RegionServer {
         self.master.report_fatal_error(pb::ReportRsFatalErrorRequest { server, error_message });
     }
 
-    /// Sends the heartbeat for the time from `since_ms` to `now_ms`, with `requests` requests.
-    pub(crate) fn report_load(&self, since_ms: i64, now_ms: i64, requests: u64) {
-        let seconds = now_ms.saturating_sub(since_ms).unsigned_abs().div_ceil(1000).max(1);
-        let load = Some(self.server_load(since_ms, now_ms, requests / seconds));
+    /// Sends the heartbeat for the time from `since_ms` to `now_ms`.
+    pub(crate) fn report_load(&self, since_ms: i64, now_ms: i64) {
+        let load = Some(self.server_load(since_ms, now_ms));
         self.master.region_server_report(pb::RegionServerReportRequest { server: (&self.name).into(), load });
     }
 

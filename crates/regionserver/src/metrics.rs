@@ -10,6 +10,7 @@
 //! | [`ledger`] | sub=Ledger: the causes of the waits of slow requests |
 //! | [`memory`] | sub=Memory |
 //! | `mob` | MOB files, of sub=Server |
+//! | `own` | sub=Evenkeel: what HBase has no metric for |
 //! | `rates` | meters of sub=Server |
 //! | [`regions`] | sub=Regions |
 //! | [`requests`] | counts and times of requests, of sub=Server |
@@ -32,6 +33,7 @@ pub mod jvm;
 pub mod ledger;
 pub mod memory;
 mod mob;
+mod own;
 mod rates;
 pub mod regions;
 pub mod requests;

@@ -16,6 +16,8 @@ use evenkeel_wal::Wal;
 pub struct MemoryPart {
     /// Its name.
     pub name: &'static str,
+    /// What its metrics in sub=MemoryParts begin with.
+    pub metric: &'static str,
     /// Current bytes.
     pub used: u64,
     /// The limit in bytes.

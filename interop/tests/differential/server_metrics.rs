@@ -392,3 +392,35 @@ fn load_dependent_values_agree() {
         assert!(both.iter().all(|count| *count >= at_least), "{name}: {both:?}");
     }
 }
+
+/// What the server reports of itself and of the table's regions: names and values.
+fn load_report(server: &Server) -> BTreeMap<String, String> {
+    let mut args = vec![TABLE.to_owned()];
+    args.extend(server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}")));
+    let run = java("evenkeel.interop.metrics.LoadReport", &args).label("load-report").deadline_secs(60).run();
+    let run = run.unwrap_or_else(|why| panic!("{why}"));
+    assert!(run.success, "{}: {}\n{}\n{}", server.name(), run.end, run.stdout, run.stderr);
+    let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    run.stdout.lines().filter_map(pair).collect()
+}
+
+#[test]
+fn loads_of_the_server_and_its_regions_are_stock_s() {
+    let _turn = turn();
+    load();
+    let start = Instant::now();
+    loop {
+        // A stock RegionServer reports every 3 s.
+        let (stock, ours) = (load_report(reference()), load_report(tested()));
+        let names: BTreeSet<_> = stock.keys().chain(ours.keys()).collect();
+        let differs = |name: &&&String| stock.get(**name) != ours.get(**name);
+        let difference = |name: &String| format!("{name}: {:?} and {:?}", stock.get(name), ours.get(name));
+        let different: Vec<_> = names.iter().filter(differs).map(|name| difference(name)).collect();
+        if different.is_empty() {
+            assert!(stock.len() > 150, "{stock:#?}");
+            return;
+        }
+        assert!(start.elapsed() < SETTLING, "{different:#?}");
+        sleep(Duration::from_secs(1));
+    }
+}

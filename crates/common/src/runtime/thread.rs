@@ -31,6 +31,7 @@
 //! | `memory-trim` | `process/memory_trim.rs` | restarted | restarted |
 //! | `write-throttle` | `regionserver/limits/write_throttle.rs` | that reply | the server |
 //! | `chore` | `regionserver/background/chore.rs` | that round | the server |
+//! | `cached-regions` | `regionserver/cached_regions.rs` | that count | nothing depends on it |
 //! | `refresh-files` | `regionserver/background/store_file_refresh.rs` | that round | restarted |
 //! | `clean-mob-files` | `regionserver/background/mob_cleaner.rs` | that round | restarted |
 //! | `master-chore` | `master/chore.rs` | that task | the server |

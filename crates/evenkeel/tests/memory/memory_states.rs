@@ -155,7 +155,7 @@ fn parts(server: &Server) -> Parts {
 
 /// The sum of the parts of the plan. Blocks outside of the caches are no part of their own.
 fn sum(parts: &Parts) -> u64 {
-    parts.iter().filter(|(name, _)| *name != "heapBlocks").map(|(_, part)| part.bytes).sum()
+    parts.get("total").map_or(0, |total| total.bytes)
 }
 
 const TABLES: [&str; 3] = ["target", "bystander", "cached"];

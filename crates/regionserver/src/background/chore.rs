@@ -118,7 +118,10 @@ pub struct Schedule {
     ledger_ms: AtomicI64,
     conditions_ms: AtomicI64,
     report_ms: AtomicI64,
-    reported: Reported,
+    /// When the last report was sent, in milliseconds since 1970.
+    reported_at_ms: AtomicI64,
+    rate_ms: AtomicI64,
+    rate: RequestRate,
     /// When all regions were last checked, and the state found then.
     looked: Mutex<Option<(Instant, StateVersion)>>,
     /// `Some` while replies to writes are held.
@@ -167,12 +170,18 @@ struct StateVersion {
     compaction_changes: u64,
 }
 
-/// The time and content of the last report to the master.
+/// The rate of requests during the last period.
 #[derive(Debug, Default)]
-struct Reported {
+struct RequestRate {
+    /// The end of the period, in milliseconds since 1970.
     at_ms: AtomicI64,
+    /// All requests until then.
     requests: AtomicU64,
+    per_second: AtomicU64,
 }
+
+/// How often the rate of requests is measured (`hbase.regionserver.metrics.period`).
+const RATE_MS: i64 = 5000;
 
 /// Scanners may pin flushed cells up to this fraction (1/`FLUSHED_DIVISOR`) of the limit on
 /// unflushed bytes.
@@ -299,6 +308,9 @@ impl RegionServer {
         if is_due(&self.schedule.conditions_ms, now_ms, CONDITIONS_MS) {
             self.rpc_metrics.ledger.conditions().sample();
         }
+        if is_due(&self.schedule.rate_ms, now_ms, RATE_MS) {
+            self.measure_request_rate(now_ms);
+        }
         let interval_ms = self.master.report_interval().map(|interval| interval.as_millis());
         let interval_ms = interval_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
         if interval_ms.is_some_and(|ms| is_due(&self.schedule.report_ms, now_ms, ms)) {
@@ -358,11 +370,26 @@ impl RegionServer {
 
     /// Sends the master the load since the last report.
     fn report_to_master(&self, now_ms: i64) {
-        let (reported, requests) = (&self.schedule.reported, self.counters.total());
-        let since_ms = reported.at_ms.swap(now_ms, Ordering::Relaxed);
-        let before = reported.requests.swap(requests, Ordering::Relaxed);
+        let since_ms = self.schedule.reported_at_ms.swap(now_ms, Ordering::Relaxed);
         let since_ms = if since_ms == 0 { self.name.start_code } else { since_ms };
-        self.report_load(since_ms, now_ms, requests.saturating_sub(before));
+        self.report_load(since_ms, now_ms);
+    }
+
+    fn measure_request_rate(&self, now_ms: i64) {
+        let (rate, requests) = (&self.schedule.rate, self.counters.total());
+        let since_ms = rate.at_ms.swap(now_ms, Ordering::Relaxed);
+        let before = rate.requests.swap(requests, Ordering::Relaxed);
+        let ms = now_ms.saturating_sub(since_ms).unsigned_abs();
+        // The first round begins the first period.
+        if since_ms > 0 && ms > 0 {
+            let per_second = requests.saturating_sub(before).saturating_mul(1000) / ms;
+            rate.per_second.store(per_second, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the requests per second of the last complete period.
+    pub(crate) fn requests_per_second(&self) -> u64 {
+        self.schedule.rate.per_second.load(Ordering::Relaxed)
     }
 
     /// Measures unflushed bytes, and requests the flushes that are needed

@@ -14,7 +14,7 @@ use evenkeel_wal::Wal;
 
 use super::jvm::ProcessFacts;
 use super::{
-    block_cache, file_system, ipc, jvm, ledger, memory, mob, rates, regions, reports, requests, stores,
+    block_cache, file_system, ipc, jvm, ledger, memory, mob, own, rates, regions, reports, requests, stores,
     table_requests, tables, throttles, users,
 };
 use crate::RegionServer;
@@ -83,6 +83,7 @@ impl Source for ServerSource {
             &server.cache_stats(),
         ));
         records.push(ledger::record(&metrics.ledger));
+        records.push(own::record(&server, &self.rpc.stats(), &wals));
         let facts = ProcessFacts { process_name: "RegionServer", memory_bytes_max: self.memory_bytes_max };
         records.push(jvm::record(facts));
     }

@@ -186,12 +186,13 @@ fn memory_and_the_process_have_hbase_s_names() {
 #[test]
 fn a_region_reports_what_hbase_s_regions_report() {
     let (_test, region) = TestServer::with_region();
-    assert_eq!(region_load(&region, CompactionState::None).data_locality, Some(0.0), "without files");
+    assert_eq!(region_load(&region, CompactionState::None, 0).data_locality, Some(0.0), "without files");
     put(&region, &[cell(b"a", b"q", &[7; 3000])]);
     region.flush().expect("flushed");
     region.compact(None, true).expect("compacted");
     put(&region, &[cell(b"b", b"q", b"v")]);
-    let load = region_load(&region, CompactionState::None);
+    let load = region_load(&region, CompactionState::None, 2 << 20);
+    assert_eq!(load.current_region_cached_ratio, Some(2.0), "2 MiB of what counts as 1 MiB");
     assert_eq!((load.stores, load.storefiles), (Some(1), Some(1)));
     let of_one = [load.storefile_size_mb, load.store_uncompressed_size_mb, load.root_index_size_kb];
     assert_eq!(of_one, [Some(1); 3], "what is there is not 0");
@@ -242,7 +243,7 @@ fn operations_are_timed_by_user_if_it_is_set() {
     let (test, _) = TestServer::with_region();
     assert!(users::record(test.server.user_times()).is_none());
     let times = UserTimes::new(true);
-    times.record_ns(times.id_of(Some("bob")), Operation::Get, 7_000_000);
+    times.record_ns(times.id_of(Some("bob"), [127, 0, 0, 1].into()), Operation::Get, 7_000_000);
     let record = users::record(&times).expect("a record");
     let operations = ["get", "scanTime", "put", "delete", "increment", "append", "replay"];
     let expected = operations.map(|name| format!("User_bob_metric_{name}_num_ops")).join(" ");

@@ -140,7 +140,10 @@ impl ClientRunner {
         let caller = |(call, _): &(Call, Responder)| Caller::of(service.server(), call);
         let largest = gets.read(service.server(), caller, |(call, reply), (region, row), outcome| {
             let is_system = || region.info().table().is_system();
-            let user = service.server().user_times().id_of(call.connection.user.as_deref());
+            let user = service
+                .server()
+                .user_times()
+                .id_of(call.connection.user.as_deref(), call.connection.peer.ip());
             let detail = || row_detail(region, row);
             let times = match outcome {
                 GetOutcome::Tried(read) => service.reply_or_read_again(call, reply, is_system, read, detail),

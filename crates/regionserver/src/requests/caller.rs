@@ -45,7 +45,7 @@ impl Caller {
             peer: Some(connection.peer),
             received_at: call.received_at,
             deadline: call.deadline,
-            user: server.user_times().id_of(connection.user.as_deref()),
+            user: server.user_times().id_of(connection.user.as_deref(), connection.peer.ip()),
             quota_user: server.quota_user_of(call),
         }
     }

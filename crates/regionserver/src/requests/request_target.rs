@@ -9,7 +9,7 @@ use evenkeel_metrics::ledger::ROW_BYTES_MAX;
 use evenkeel_region::region::{Operation, Region};
 use evenkeel_rpc::CallTimes;
 
-use crate::user_times::TimesOfUser;
+use crate::user_times::CountedUser;
 
 /// How many bytes of a row a pending write keeps.
 const ROW_KEPT: usize = 32;
@@ -23,7 +23,7 @@ pub struct RequestTarget {
     /// True for a conditional write.
     is_conditional: bool,
     /// The times of the caller's operations, if they are counted.
-    user: Option<Arc<TimesOfUser>>,
+    user: Option<CountedUser>,
     row: [u8; ROW_KEPT],
     row_bytes: usize,
 }
@@ -34,7 +34,7 @@ impl RequestTarget {
         region: &Arc<Region>,
         (operation, is_conditional): (Operation, bool),
         row: &[u8],
-        user: Option<Arc<TimesOfUser>>,
+        user: Option<CountedUser>,
     ) -> Self {
         let mut kept = [0; ROW_KEPT];
         let row_bytes = row.len().min(ROW_KEPT);

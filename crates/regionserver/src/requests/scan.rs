@@ -124,7 +124,8 @@ pub fn scan_on(
     let time = clock::since(started_at);
     of_table.record(Operation::Scan, time);
     server.user_times().record_batch(caller.user, Operation::Scan, time, 1);
-    scanner.scanner.count_reads();
+    let (rows, filtered) = scanner.scanner.count_reads();
+    server.user_times().count_rows(caller.user, rows, filtered);
     scanner.block_bytes.count(block_bytes);
     quota.add_block_bytes(block_bytes);
     if let Ok(ended) = &outcome {

@@ -1,6 +1,10 @@
 //! Get and Mutate, and finding the region.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
+use evenkeel_block_cache::{BucketCache, BucketCacheConfig, Engine};
 use evenkeel_common::{ErrorKind, HBaseError, KeyValue, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
@@ -215,12 +219,20 @@ fn too_many_unflushed_bytes_hold_up_writes_but_not_reads() {
 fn server_loads_count_regions_and_requests() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"v")]);
-    read(&server, &get_request(&region, b"a"), &caller()).expect("read");
-    let load = server.server.server_load(1, 2, 3);
+    server.server.run_chore();
+    let reads = 20;
+    for _ in 0..reads {
+        read(&server, &get_request(&region, b"a"), &caller()).expect("read");
+    }
+    assert_eq!(server.server.server_load(1, 2).number_of_requests(), 0, "no period is over");
+    server.clock.advance_ms(5000);
+    server.server.run_chore();
+    let load = server.server.server_load(1, 2);
     assert_eq!(
         (load.region_loads.len(), load.number_of_requests(), load.total_number_of_requests()),
-        (1, 3, 1)
+        (1, reads / 5, reads)
     );
+    assert!(load.user_loads.is_empty() && load.region_cached_info.is_empty());
     assert!(load.used_heap_mb() > 0, "the memory of this process");
     assert_eq!(load.max_heap_mb(), 4 << 10);
     let region_load = &load.region_loads[0];
@@ -229,4 +241,33 @@ fn server_loads_count_regions_and_requests() {
         (region_load.stores(), region_load.mem_store_size_mb(), region_load.compaction_state),
         (1, 1, Some(0))
     );
+}
+
+#[test]
+fn the_load_has_the_cached_part_of_each_region_if_the_cache_is_persistent() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let persistent = BucketCacheConfig {
+        engine: Engine::Mapped(dir.path().join("cache")),
+        ..BucketCacheConfig::in_memory(16 << 20)
+    };
+    let in_memory = BucketCacheConfig::in_memory(16 << 20);
+    for (config, cached_mib) in [(persistent, Some(1)), (in_memory, None)] {
+        let cache = Arc::new(BucketCache::open(&config).expect("a cache"));
+        let server = TestServer::with_cache(RegionServerConfig::default(), cache);
+        let region = server.open(b"", b"", table());
+        put(&region, &[cell(b"a", b"q", b"v")]);
+        region.flush().expect("flushed");
+        read(&server, &get_request(&region, b"a"), &caller()).expect("read");
+        // The first report starts the count; a later one has it.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while server.server.cached_bytes().is_empty() && cached_mib.is_some() {
+            assert!(Instant::now() < deadline, "no cached region");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let load = server.server.server_load(1, 2);
+        let name = region.info().encoded_name();
+        assert_eq!(load.region_cached_info.get(name).copied(), cached_mib);
+        let ratio = load.region_loads[0].current_region_cached_ratio();
+        assert_eq!(ratio, cached_mib.map_or(0.0, |_| 1.0));
+    }
 }

@@ -81,13 +81,13 @@ fn tiles(stats: &CacheStats) -> Markup {
             (tile("Hit ratio", &format::percent(stats.hit_percent() / 100.0).show("l1CacheHitRatio, l2CacheHitRatio", "lookups that found their block, since start"),
                 &html! { (format::count(stats.hit_count(), "hits").show("blockCacheHitCount", "lookups that found their block")) }))
             (tile("Blocks", &format::count(stats.blocks - stats.rows.min(stats.blocks), "blocks").show("blockCacheCount", "cached blocks"),
-                &html! { (format::count(stats.rows, "rows").show("", "cached rows")) }))
+                &html! { (format::count(stats.rows, "rows").show("rowCacheCount", "cached rows")) }))
             (tile("Evicted", &format::count(stats.evictions, "blocks").show("blockCacheEvictionCount", "blocks evicted for others"),
                 &html! { (format::count(stats.failed_insertions, "refused").show("blockCacheFailedInsertionCount", "blocks that could not be inserted")) }))
-            (tile("Row cache", &format::share(stats.row_hits, stats.row_hits + stats.row_misses).show("", "Gets that found their row"),
-                &html! { (format::bytes(stats.row_bytes).show("", "bytes of cached rows")) }))
-            (tile("Index", &format::bytes(stats.index_bytes).show("", "memory of slots, hash index and policy"),
-                &html! { (format::count(stats.damaged, "damaged").show("", "blocks of a cache file that failed verification and were dropped")) }))
+            (tile("Row cache", &format::share(stats.row_hits, stats.row_hits + stats.row_misses).show("rowCacheHitCount, rowCacheMissCount", "Gets that found their row"),
+                &html! { (format::bytes(stats.row_bytes).show("rowCacheSize", "bytes of cached rows")) }))
+            (tile("Index", &format::bytes(stats.index_bytes).show("blockCacheIndexSize", "memory of slots, hash index and policy"),
+                &html! { (format::count(stats.damaged, "damaged").show("blockCacheDamagedCount", "blocks of a cache file that failed verification and were dropped")) }))
         }
     }
 }

@@ -39,11 +39,8 @@ fn tasks_text(pages: &StatusPages, now_ms: i64) -> String {
     let mut text = String::new();
     for task in tasks::of(pages) {
         let age = format::age(now_ms - task.started_ms).text();
-        let _ = writeln!(
-            text,
-            "Task: {}\nStatus: {}:{}\nRunning for {age}",
-            task.description, task.state, task.status
-        );
+        let _ =
+            writeln!(text, "Task: {}\nStatus: RUNNING:{}\nRunning for {age}", task.description, task.status);
     }
     text
 }

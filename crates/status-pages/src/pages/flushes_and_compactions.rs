@@ -41,7 +41,7 @@ fn tiles(pages: &StatusPages) -> Markup {
     html! {
         div.tiles {
             (tile("Flushes waiting", &format::count(flushes as u64, "flushes").show("flushQueueLength", "flushes that wait for a thread"),
-                &html! { (format::count(background.flush_failures(), "failed").show("", "flushes that failed since start")) }))
+                &html! { (format::count(background.flush_failures(), "failed").show("flushFailureCount", "flushes that failed since start")) }))
             (tile("Compactions waiting", &format::count(compactions as u64, "compactions").show("compactionQueueLength", "compactions that wait for a thread"), &html! {}))
             (tile("Compactions wrote", &format::bytes(compaction.bytes()).show("compactedOutputBytes", "bytes written by compactions"),
                 &html! { "rate limit: " (limit(compaction.limit())) }))

@@ -64,7 +64,7 @@ fn servers(pages: &StatusPages) -> Markup {
                 td { (format::moment(pages.sources.started_ms)) }
                 td.num { (format::count(server.map_or(0, |server| server.regions().len() as u64), "regions").show("regionCount", "regions served there")) }
                 td.num { (format::rate(last.total(), "/s").show("totalRequestCount", "requests in the last second")) }
-                td.num { (format::bytes((pages.sources.memory)().iter().map(|part| part.used).sum()).show("", "memory used by all counted parts")) }
+                td.num { (format::bytes((pages.sources.memory)().iter().map(|part| part.used).sum()).show("totalBytes", "memory used by all counted parts")) }
             } }
         } }
     }

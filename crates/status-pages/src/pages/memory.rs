@@ -30,7 +30,7 @@ fn tiles(pages: &StatusPages) -> Markup {
     let (resident, machine) = (platform::resident_bytes(), platform::machine_bytes());
     html! {
         div.tiles {
-            (tile("Parts together", &format::bytes(used).show("", "memory used by all counted parts"),
+            (tile("Parts together", &format::bytes(used).show("totalBytes", "memory used by all counted parts"),
                 &html! { (bar(used, limit, "used")) " of " (format::bytes(limit).show("evenkeel.memory.size", "their limit, with the reserve")) }))
             (tile("Resident", &format::bytes(resident).show("MemHeapCommittedM", "memory of the process in RAM"),
                 &html! { (bar(resident, machine, "of the machine")) " of the machine's " (format::bytes(machine).show("TotalPhysicalMemorySize", "memory of the machine")) }))
@@ -47,9 +47,9 @@ fn parts(pages: &StatusPages) -> Markup {
                     tr {
                         td { (part.name) }
                         td { (bar(part.used, part.limit, part.name)) }
-                        td.num { (format::bytes(part.used).show("", "bytes now")) }
-                        td.num { (format::bytes(part.limit).show("", "the limit in bytes")) }
-                        td.num { (format::share(part.used, part.limit).show("", "use of the limit")) }
+                        td.num { (format::bytes(part.used).show(&format!("{}Bytes", part.metric), "bytes now")) }
+                        td.num { (format::bytes(part.limit).show(&format!("{}BytesMax", part.metric), "the limit in bytes")) }
+                        td.num { (format::share(part.used, part.limit).show(&format!("{0}Bytes / {0}BytesMax", part.metric), "use of the limit")) }
                     }
                 }
             }
@@ -69,7 +69,7 @@ fn memstore(pages: &StatusPages) -> Markup {
         dl.facts {
             dt { "Unflushed" } dd { (bar(bytes, limit, "unflushed")) " " (format::bytes(bytes).show("memStoreSize", "bytes of unflushed cells")) " of " (format::bytes(limit).show("hbase.regionserver.global.memstore.size", "above this, writes are refused")) }
             dt { "Flushes from" } dd { (format::bytes(low).show("hbase.regionserver.global.memstore.size.lower.limit", "above this, the largest regions are flushed")) }
-            dt { "Replies held" } dd { (format::count(throttle.count(), "replies").show("", "replies to writers that were delayed since start")) ", " (format::micros(throttle.total().as_secs_f64() * 1e6).show("updatesBlockedTime", "their total delay")) }
+            dt { "Replies held" } dd { (format::count(throttle.count(), "replies").show("heldReplyCount", "replies to writers that were delayed since start")) ", " (format::micros(throttle.total().as_secs_f64() * 1e6).show("updatesBlockedTime", "their total delay")) }
         }
         @if largest.first().is_some_and(|(bytes, _)| *bytes > 0) {
             div.scroll { table {

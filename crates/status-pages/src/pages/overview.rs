@@ -79,7 +79,7 @@ fn tiles(pages: &StatusPages, samples: &[Sample], now_ms: i64) -> Markup {
             ))
             (tile(
                 "Memory",
-                &format::bytes(memory.0).show("", "memory used by all counted parts"),
+                &format::bytes(memory.0).show("totalBytes", "memory used by all counted parts"),
                 &html! { (bar(memory.0, memory.1, "memory")) " of " (format::bytes(memory.1).show("MemMaxM", "evenkeel.memory.size")) },
             ))
             (tile(
@@ -282,12 +282,21 @@ pub(super) fn cause_bars(waits: &Waits) -> Markup {
                 dt { i class={ "key " (cause_class(cause)) } {} (cause_name(cause)) }
                 dd {
                     (bar(nanos(time), nanos(sum), cause.name()))
-                    (micros_of(time).show("", "time that these requests spent on it"))
+                    (micros_of(time).show(&metric_of(cause), "time that these requests spent on it"))
                     " " small { (format::share(nanos(time), nanos(sum)).text()) }
                 }
             }
         }
     }
+}
+
+/// Returns the name of a cause's metric in sub=Ledger, which begins with a capital.
+fn metric_of(cause: Cause) -> String {
+    let mut metric = format!("{}Time_mean", cause.name());
+    if let Some(first) = metric.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    metric
 }
 
 fn nanos(time: Duration) -> u64 {

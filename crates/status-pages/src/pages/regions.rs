@@ -118,7 +118,7 @@ fn show(row: &Row) -> Markup {
             td { code { (info.encoded_name()) } }
             td.num { (format::count(load.counts.get(RegionCount::Reads), "requests").show("readRequestCount", "read requests since it opened")) }
             td.num { (format::count(load.counts.get(RegionCount::Writes), "requests").show("writeRequestCount", "write requests since it opened")) }
-            td.num { (format::rate(row.rate, "/s").show("", "requests a second in the last five seconds")) }
+            td.num { (format::rate(row.rate, "/s").show("readRequestCount + writeRequestCount", "requests a second in the last five seconds")) }
             td.num { (format::bytes(load.store_file_bytes).show("storeFileSize", "bytes of the store files")) }
             td.num { (format::count(load.store_files as u64, "files").show("storeFileCount", "store files")) }
             td.num { (format::bytes(load.memstore_bytes).show("memStoreSize", "bytes of unflushed cells")) }

@@ -46,13 +46,13 @@ fn tiles(pages: &StatusPages) -> Markup {
     html! {
         div.tiles {
             (tile("Connections", &format::count(stats.connections_open, "open").show("numOpenConnections", "open connections"),
-                &html! { (format::count(stats.connections_opened, "since start").show("", "connections opened")) }))
+                &html! { (format::count(stats.connections_opened, "since start").show("numOpenedConnections", "connections opened")) }))
             (tile("Calls", &format::count(stats.calls, "calls").show("TotalCallTime_num_ops", "calls since start"),
                 &html! { (format::count(stats.calls_refused, "refused").show("exceptions.callQueueTooBig", "calls refused because the server was full")) }))
             (tile("Requests in flight", &format::bytes(stats.inflight_bytes).show("queueSize", "bytes of requests in flight"),
                 &html! { (bar(stats.inflight_bytes, limit("requests"), "in flight")) " of " (format::bytes(limit("requests")).show("hbase.ipc.server.max.callqueue.size", "the limit in bytes")) }))
             (tile("Replies not taken", &format::bytes(stats.unsent_bytes).show("nettyTotalPendingOutboundBytes", "bytes of replies that clients have not taken"),
-                &html! { (bar(stats.unsent_bytes, limit("replies"), "not taken")) " of " (format::bytes(limit("replies")).show("", "the limit in bytes")) }))
+                &html! { (bar(stats.unsent_bytes, limit("replies"), "not taken")) " of " (format::bytes(limit("replies")).show("repliesBytesMax", "the limit in bytes")) }))
             (tile("Received", &format::byte_rate(received).show("receivedBytes", "bytes in the last second"),
                 &html! { (format::bytes(stats.received_bytes).show("receivedBytes", "bytes since start")) }))
             (tile("Sent", &format::byte_rate(sent).show("sentBytes", "bytes in the last second"),
@@ -159,7 +159,7 @@ fn scanners(pages: &StatusPages) -> Markup {
     html! {
         dl.facts {
             dt { "Open" } dd { (format::count(scanners.len() as u64, "scanners").show("activeScanners", "scanners open for clients")) " of " (format::count(server.config().scanners_max as u64, "scanners").show("evenkeel.regionserver.scanners.max", "scanners at most")) }
-            dt { "Memory" } dd { (format::bytes(scanners.bytes()).show("", "memory of scanners of user tables")) " and " (format::bytes(scanners.system_bytes()).show("", "memory of scanners of HBase's tables")) " of HBase's own tables" }
+            dt { "Memory" } dd { (format::bytes(scanners.bytes()).show("scannersBytes", "memory of scanners of user tables")) " and " (format::bytes(scanners.system_bytes()).show("systemScannersBytes", "memory of scanners of HBase's tables")) " of HBase's own tables" }
         }
     }
 }

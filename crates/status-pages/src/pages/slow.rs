@@ -130,12 +130,12 @@ fn row(request: &SlowRequest) -> Markup {
                 }
                 @if !request.error.is_empty() { " " span.tag.bad { (request.error.rsplit('.').next().unwrap_or_default()) } }
             }
-            td.num { (micros_of(request.total_time()).show("", "time from its arrival until its reply was ready")) }
+            td.num { (micros_of(request.total_time()).show("TotalCallTime_mean", "time from its arrival until its reply was ready")) }
             td { i class={ "key " (cause_class(cause)) } {} (cause_name(cause)) " " small { (micros_of(request.waits.of(cause)).text()) } }
             td { (table_of(&detail.region)) }
             td.wide { code { (Binary(&detail.row)) } @if !detail.text.is_empty() { " " small { (detail.text) } } }
             td { (request.client) " " small { (request.user) } }
-            td.num { (format::bytes(request.reply_bytes).show("", "bytes of the reply")) }
+            td.num { (format::bytes(request.reply_bytes).show("ResponseSize_mean", "bytes of the reply")) }
         }
     }
 }

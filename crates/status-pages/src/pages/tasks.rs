@@ -1,62 +1,18 @@
 //! Tasks: background work and calls in progress, as HBase's TaskMonitor reports them. The shell's
 //! `processlist` fetches `/rs-status?format=json`.
 
-use std::sync::Arc;
-use std::time::Instant;
-
 use evenkeel_common::clock;
 use evenkeel_info_server::Response;
-use evenkeel_metrics::activity::{self, Activity, ActivityKind};
 use evenkeel_metrics::sink::json::quote;
-use evenkeel_region::region::Region;
+use evenkeel_regionserver::tasks::{self, Task, ms_between};
 use evenkeel_rpc::RunningCall;
 
 use super::StatusPages;
 
-/// One task (`MonitoredTask`).
-pub(super) struct Task {
-    /// Its description.
-    pub description: String,
-    /// Its progress.
-    pub status: String,
-    /// HBase's name of its state: `RUNNING`.
-    pub state: &'static str,
-    /// When it began, if known, in milliseconds since 1970.
-    pub started_ms: i64,
-}
-
 /// Returns the running background work, the oldest first.
 pub(super) fn of(pages: &StatusPages) -> Vec<Task> {
-    let (now, now_ms) = (clock::monotonic(), pages.sources.now_ms());
     let regions = pages.sources.server().map(|server| server.regions().all()).unwrap_or_default();
-    let progress_of = |activity: &Activity| {
-        let progress = match activity.kind {
-            ActivityKind::Flush => |region: &Region| region.load().flush,
-            ActivityKind::Compaction => |region: &Region| region.load().compaction,
-            _ => return None,
-        };
-        let is_subject = |region: &&Arc<Region>| activity.is_of(&region.info().name_text());
-        regions.iter().find(is_subject).map(|region| progress(region))
-    };
-    let task = |activity: Activity| {
-        let status = match (progress_of(&activity), activity.parts) {
-            (Some(progress), _) => format!("{} of {} cells are done", progress.done, progress.cells),
-            (None, (_, 0)) => "Running".to_owned(),
-            (None, (done, all)) => format!("{done} of {all} are done"),
-        };
-        let description = match activity.kind {
-            ActivityKind::Flush => format!("Flushing {}", activity.subject),
-            ActivityKind::Compaction => format!("Compacting {}", activity.subject),
-            kind => format!("{}: {}", kind.name(), activity.subject),
-        };
-        let started_ms = now_ms - ms_between(activity.began_at, now);
-        Task { description, status, state: "RUNNING", started_ms }
-    };
-    activity::running().into_iter().map(task).collect()
-}
-
-fn ms_between(from: Instant, to: Instant) -> i64 {
-    i64::try_from(to.saturating_duration_since(from).as_millis()).unwrap_or(i64::MAX)
+    tasks::running(&regions, pages.sources.now_ms())
 }
 
 /// Returns the tasks as `MonitoredTaskImpl.toJSON` writes them, and the running calls as
@@ -80,7 +36,6 @@ fn text_of_call(call: &RunningCall, started_ms: i64) -> String {
     let task = Task {
         description: format!("{} of {}", call.method, call.service),
         status: format!("Servicing call from {}: {}", call.peer, call.method),
-        state: "RUNNING",
         started_ms,
     };
     let mut text = text_of_task(&task);
@@ -105,8 +60,7 @@ fn text_of_task(task: &Task) -> String {
     }
     let started_ms = task.started_ms;
     to.push_str(&format!(
-        ",\"state\":\"{}\",\"starttimems\":{started_ms},\"statustimems\":{started_ms},\"statetimems\":{started_ms}}}",
-        task.state
+        ",\"state\":\"RUNNING\",\"starttimems\":{started_ms},\"statustimems\":{started_ms},\"statetimems\":{started_ms}}}"
     ));
     to
 }
@@ -117,12 +71,8 @@ mod tests {
 
     #[test]
     fn a_task_is_json() {
-        let task = Task {
-            description: "Flushing t,\"<b>\u{0},1.e.".into(),
-            status: "1 of 2".into(),
-            state: "RUNNING",
-            started_ms: 5,
-        };
+        let task =
+            Task { description: "Flushing t,\"<b>\u{0},1.e.".into(), status: "1 of 2".into(), started_ms: 5 };
         let text = text_of_task(&task);
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((json["state"].as_str(), json["starttimems"].as_i64()), (Some("RUNNING"), Some(5)));

@@ -65,10 +65,10 @@ fn log(wal: &NamedWal) -> Markup {
                 &html! { "p99.9 " (micros(|times| times.p999).show("SyncTime_99.9th_percentile", "999 of 1000 commits since start were at most this long")) }))
             (tile("Syncs", &format::count(stats.syncs, "syncs").show("SyncTime_num_ops", "syncs to the disk"),
                 &html! { (format::count(stats.slow_syncs, "slow").show("hbase.regionserver.wal.slowsync.ms", "commits above this time")) ", " (format::count(stats.stuck_syncs, "stuck").show("hbase.regionserver.wal.roll.on.sync.ms", "commits in progress for more than this time")) }))
-            (tile("Queue", &format::bytes(stats.queue_bytes as u64).show("", "bytes of buffers that wait or are being written"),
-                &html! { "at most " (format::bytes(stats.queue_bytes_peak as u64).show("", "their maximum")) }))
+            (tile("Queue", &format::bytes(stats.queue_bytes as u64).show("logsBytes", "bytes of buffers that wait or are being written"),
+                &html! { "at most " (format::bytes(stats.queue_bytes_peak as u64).show("logQueueSizeMax", "their maximum")) }))
             (tile("Full queue", &format::count(stats.full_queue_waits, "waits").show("LogQueueTime_num_ops", "appends that waited for space in the queue"),
-                &html! { (format::count(stats.failures, "failures").show("", "writes and syncs that failed")) }))
+                &html! { (format::count(stats.failures, "failures").show("logFailureCount", "writes and syncs that failed")) }))
         }
         dl.facts {
             dt { "Rolled" } dd { (format::count(stats.rolls, "times").show("successfulLogRolls", "new files started")) @for (reason, count) in reasons(&stats.roll_requests) { ", " (count) " for " (reason) } }

@@ -91,6 +91,8 @@ struct PendingReadCounts {
     counts: Arc<RegionCounters>,
     results: u64,
     rows_filtered: u64,
+    /// What was added since the last [`RegionScanner::count_reads`]: results and filtered rows.
+    counted: (u64, u64),
 }
 
 impl PendingReadCounts {
@@ -105,6 +107,8 @@ impl PendingReadCounts {
     }
 
     fn count(&mut self) {
+        self.counted.0 += self.results;
+        self.counted.1 += self.rows_filtered;
         let counts =
             [(RegionCount::Reads, &mut self.results), (RegionCount::FilteredReads, &mut self.rows_filtered)];
         for (count, uncounted) in counts {
@@ -189,7 +193,12 @@ impl RegionScanner {
 
     /// Adds what is read from here on to `counts`.
     pub(in crate::region) fn counted_in(mut self, counts: &Arc<RegionCounters>) -> Self {
-        self.reads = Some(PendingReadCounts { counts: Arc::clone(counts), results: 0, rows_filtered: 0 });
+        self.reads = Some(PendingReadCounts {
+            counts: Arc::clone(counts),
+            results: 0,
+            rows_filtered: 0,
+            counted: (0, 0),
+        });
         self
     }
 
@@ -261,9 +270,12 @@ impl RegionScanner {
     }
 
     /// Adds the uncounted reads to the region's counts. This also happens when the scanner is
-    /// dropped and after every [`RESULTS_UNCOUNTED_MAX`] results.
-    pub fn count_reads(&mut self) {
-        self.reads.iter_mut().for_each(PendingReadCounts::count);
+    /// dropped and after every [`RESULTS_UNCOUNTED_MAX`] results. Returns the results and the
+    /// filtered rows since the last call.
+    pub fn count_reads(&mut self) -> (u64, u64) {
+        let Some(reads) = &mut self.reads else { return (0, 0) };
+        reads.count();
+        std::mem::take(&mut reads.counted)
     }
 
     /// The row at the scanner's position: the cursor of a scan without results so far.

@@ -10,7 +10,7 @@ use evenkeel_region::region::Region;
 
 use crate::background::CompactionState;
 use crate::services::method_table::Method;
-use crate::{RegionServer, convert, load, methods};
+use crate::{RegionServer, convert, methods};
 
 pub(super) const METHODS: &[Method<RegionServer>] = methods![
     waits "FlushRegion" => flush,
@@ -99,10 +99,8 @@ fn region_loads(
         Some(name) => server.regions.of_table(&TableName::try_from(name)?),
         None => server.regions.all(),
     };
-    let state = |region: &Region| -> CompactionState {
-        server.background.compaction_state(region.info().encoded_name())
-    };
-    let loads = regions.iter().map(|region| load::region_load(region, state(region)));
+    let cached = server.cached_bytes();
+    let loads = regions.iter().map(|region| server.region_load(region, &cached));
     Ok(pb::GetRegionLoadResponse { region_loads: loads.collect() })
 }
 
