@@ -51,8 +51,6 @@ use super::{Master, links, reconcile};
 use crate::meta::TableState;
 
 const CLEANER_PERIOD: &str = "hbase.master.mob.cleaner.period";
-/// The name of `CLEANER_PERIOD` in HBase 2.0.
-const CLEANER_PERIOD_2_0: &str = "hbase.master.mob.ttl.cleaner.period";
 const MIN_AGE: &str = "hbase.mob.min.age.archive";
 const COMPACTION_PERIOD: &str = "hbase.mob.compaction.chore.period";
 
@@ -79,9 +77,8 @@ impl MobSettings {
             let seconds = u64::try_from(conf.get_i64_or(key, default)?).unwrap_or(0);
             Ok(Some(Duration::from_secs(seconds)).filter(|every| !every.is_zero()))
         };
-        let of_2_0 = conf.get_i64_or(CLEANER_PERIOD_2_0, DAY_S)?;
         Ok(Self {
-            clean_every: period(CLEANER_PERIOD, of_2_0)?,
+            clean_every: period(CLEANER_PERIOD, DAY_S)?,
             min_age_ms: conf.get_i64_or(MIN_AGE, 60 * 60 * 1000)?,
             compact_every: period(COMPACTION_PERIOD, 7 * DAY_S)?,
         })

@@ -68,14 +68,6 @@ const NOT_HERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "every opening of a MOB file closes those above the limit, so the limit always holds",
-        &["hbase.mob.cache.evict.period"],
-    ),
-    (
-        "major compactions of families with MOB files queue, and a server's compaction threads limit how many run",
-        &["hbase.mob.major.compaction.region.batch.size"],
-    ),
-    (
         "not supported: replication of MemStores to secondary replicas; they show what the default replica has flushed",
         &["hbase.region.replica.replication.enabled"],
     ),

@@ -98,6 +98,10 @@ const NO_SETTINGS: [&str; 5] = [
     "hbase.version",
     // The package of HBase's messages.
     "hbase.pb.",
+    // Attributes of a scan.
+    "hbase.mob.cache.blocks",
+    "hbase.mob.scan.raw",
+    "hbase.mob.scan.ref.only",
     // An entry of the master's reply to a RegionServer that starts.
     "hbase.regionserver.hostname.seen.by.master",
     // A setting of a client.

@@ -28,8 +28,7 @@ impl MobFileCleanup {
     /// # Errors
     /// A value that cannot be parsed.
     pub fn from(conf: &Configuration) -> Result<Option<Self>, ConfigError> {
-        let of_2_0 = conf.get_i64_or("hbase.master.mob.ttl.cleaner.period", 24 * 60 * 60)?;
-        let seconds = conf.get_i64_or("hbase.master.mob.cleaner.period", of_2_0)?;
+        let seconds = conf.get_i64_or("hbase.master.mob.cleaner.period", 24 * 60 * 60)?;
         let min_age_ms = conf.get_i64_or("hbase.mob.min.age.archive", 60 * 60 * 1000)?;
         let every = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         Ok((!every.is_zero()).then_some(Self { every, min_age_ms }))
