@@ -92,7 +92,7 @@ fn keys_of(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Strings that look like keys of settings and are none.
-const NO_SETTINGS: [&str; 5] = [
+const NO_SETTINGS: [&str; 8] = [
     // Files of the root directory.
     "hbase.id",
     "hbase.version",
