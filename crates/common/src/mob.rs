@@ -52,6 +52,8 @@ const DATE_END: usize = 40;
 const UUID_END: usize = 72;
 /// Between the uuid and the region in a MOB file's name.
 const REGION_SEPARATOR: char = '_';
+/// The longest encoded name of a region.
+const REGION_BYTES_MAX: usize = 32;
 
 /// Returns the MOB region of a table (`MobUtils.getMobRegionInfo`).
 pub fn mob_region(table: &TableName) -> RegionInfo {
@@ -94,14 +96,14 @@ impl MobFileName {
 
     /// Parses a name; `None` if it is not the name of a MOB file of HBase 2.
     pub fn parse(name: &str) -> Option<Self> {
+        if !is_mob_file_name(name) {
+            return None;
+        }
         let start = name.get(..START_END)?;
         let date = name.get(START_END..DATE_END)?;
         let uuid = name.get(DATE_END..UUID_END)?;
         let region = name.get(UUID_END..)?.strip_prefix(REGION_SEPARATOR)?;
-        let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let is_region = !region.is_empty() && region.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let is_name = is_hex(start) && is_hex(uuid) && date.bytes().all(|byte| byte.is_ascii_digit());
-        (is_name && is_region).then(|| Self {
+        Some(Self {
             start: start.to_owned(),
             date: date.to_owned(),
             uuid: uuid.to_owned(),
@@ -137,7 +139,7 @@ pub fn is_reference(cell: &CellRef<'_>) -> bool {
 pub struct MobReference<'a> {
     /// The length of the value, in bytes, as the writer of the reference recorded it.
     pub value_bytes: u32,
-    /// The name of the MOB file. It has no `/`.
+    /// The name of the MOB file, for which [`is_mob_file_name`] holds.
     pub file: &'a str,
     /// The table whose MOB directory has the file; `None` for references of HBase before the tag.
     pub table: Option<&'a str>,
@@ -150,7 +152,7 @@ impl<'a> MobReference<'a> {
     /// `IOException` if its value is not one of a reference (`Corrupted MOB reference` in HBase).
     pub fn of(cell: &CellRef<'a>) -> Result<Self> {
         let parsed = cell.value().split_first_chunk::<LENGTH_BYTES>().and_then(|(bytes, file)| {
-            let file = std::str::from_utf8(file).ok().filter(|file| is_file_name(file))?;
+            let file = std::str::from_utf8(file).ok().filter(|file| is_mob_file_name(file))?;
             Some((u32::from_be_bytes(*bytes), file))
         });
         let (value_bytes, file) =
@@ -174,9 +176,23 @@ impl<'a> MobReference<'a> {
     }
 }
 
-/// Returns true if a reference may name this file: a component of a path, and no special one.
-fn is_file_name(name: &str) -> bool {
-    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', ',', '\0'])
+/// Returns true if a reference may name this file: it has the name of a MOB file of HBase 2.5 and
+/// later, or of one before, which lacks the region. No other file may be opened for a cell that a
+/// client wrote.
+pub fn is_mob_file_name(name: &str) -> bool {
+    let (Some(start), Some(date)) = (name.get(..START_END), name.get(START_END..DATE_END)) else {
+        return false;
+    };
+    let (Some(uuid), Some(rest)) = (name.get(DATE_END..UUID_END), name.get(UUID_END..)) else {
+        return false;
+    };
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_region = |name: &str| {
+        (1..=REGION_BYTES_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    let has_region = rest.strip_prefix(REGION_SEPARATOR).is_some_and(is_region);
+    let is_whole = rest.is_empty() || has_region;
+    is_whole && is_hex(start) && is_hex(uuid) && date.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Writes references to one MOB file (`MobUtils.createMobRefCell`). It keeps its buffers.
@@ -241,7 +257,7 @@ impl MobFileRefs {
             let (table, files) = entry.split_once('/').ok_or_else(malformed)?;
             let table: TableName = table.parse().map_err(|_| malformed())?;
             for file in files.split(',') {
-                if !is_file_name(file) {
+                if !is_mob_file_name(file) {
                     return Err(malformed());
                 }
                 refs.insert(&table.to_string(), file);
@@ -303,23 +319,30 @@ mod tests {
     use crate::cell::KeyValueBuilder;
     use crate::{CellType, KeyValue};
 
+    /// A name of HBase before 2.5.
+    fn old_name(digit: char) -> String {
+        format!("{}20201127{}", "d".repeat(32), digit.to_string().repeat(32))
+    }
+
     fn table(name: &str) -> TableName {
         name.parse().expect("legal")
     }
 
-    /// The encoded name is one that stock HBase 2.6.4 prints for the table `t`.
+    /// The encoded name of `some_table` is that of the examples in HBase's reference guide, and that
+    /// of `mob` is a directory that stock HBase 2.6.4 made.
     #[test]
     fn the_mob_region_of_a_table_has_a_fixed_name() {
         let region = mob_region(&table("t"));
         assert_eq!(&region.name()[..8], b"t,.mob,0");
-        let md5: String = Md5::digest(b"t,.mob,0").iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(region.encoded_name(), md5);
+        let encoded = |name| mob_region(&table(name)).encoded_name().to_owned();
+        assert_eq!(encoded("some_table"), "372c1b27e3dc0b56c3a031926e5efbe9");
+        assert_eq!(encoded("mob"), "d03fd4b3e06fa777620047d45772c63d");
         let root = Path::new("/hbase");
         let dir = mob_family_dir(root, &table("ns:t"), "f");
         let encoded = mob_region(&table("ns:t")).encoded_name().to_owned();
         assert_eq!(dir, root.join("mobdir/data/ns/t").join(&encoded).join("f"));
         let archive = mob_archive_dir(root, &table("t"), "f");
-        assert_eq!(archive, root.join("archive/data/default/t").join(md5).join("f"));
+        assert_eq!(archive, root.join("archive/data/default/t").join(region.encoded_name()).join("f"));
     }
 
     #[test]
@@ -348,14 +371,14 @@ mod tests {
         let cell = KeyValueBuilder { value: &[7; 300], tags: &tag, ..builder() }.build();
         let mut writer = ReferenceWriter::new(&table("ns:t")).expect("short");
         let cell = cell.as_cell();
-        let reference = writer.reference(&cell, "name").expect("fits");
+        let reference = writer.reference(&cell, &old_name('a')).expect("fits");
         assert_eq!(reference.key(), cell.key());
-        assert_eq!(reference.value(), [&300_u32.to_be_bytes()[..], b"name"].concat());
+        assert_eq!(reference.value(), [&300_u32.to_be_bytes()[..], old_name('a').as_bytes()].concat());
         let tags = [&[0, 1, 5, 0, 5, 6][..], b"ns:t", &tag].concat();
         assert_eq!(reference.tags(), tags);
         assert!(is_reference(&reference) && !is_reference(&cell));
         let parsed = MobReference::of(&reference).expect("a reference");
-        assert_eq!(parsed, MobReference { value_bytes: 300, file: "name", table: Some("ns:t") });
+        assert_eq!(parsed, MobReference { value_bytes: 300, file: &old_name('a'), table: Some("ns:t") });
         assert_eq!(parsed.table_name(&reference).expect("legal"), table("ns:t"));
     }
 
@@ -373,14 +396,26 @@ mod tests {
 
     #[test]
     fn malformed_references_are_errors() {
-        for value in
-            [&b""[..], b"\0\0\0\x01", b"\0\0\0", b"\0\0\0\x01../up", b"\0\0\0\x01.tmp", b"\0\0\0\x01\xff"]
-        {
+        let names = [
+            "",
+            "../up",
+            ".tmp",
+            "name",
+            &"a".repeat(300),
+            &format!("{}_{}", old_name('a'), "a".repeat(33)),
+            &format!("{}_", old_name('a')),
+            &format!("{}/", old_name('a')),
+            &format!("t=77aa-{}", old_name('a')),
+            "é",
+        ]
+        .map(|name| [b"\0\0\0\x01", name.as_bytes()].concat());
+        for value in names.iter().map(|name| &name[..]).chain([&b""[..], b"\0\0\0", b"\0\0\0\x01\xff"]) {
             let cell = KeyValue::put(b"r", b"f", b"q", 5, value);
             let error = MobReference::of(&cell.as_cell()).expect_err("malformed");
             assert!(error.message().starts_with("Corrupted MOB reference"), "{error}");
         }
-        let cell = KeyValue::put(b"r", b"f", b"q", 5, b"\0\0\0\x01name");
+        let value = [b"\0\0\0\x01", old_name('a').as_bytes()].concat();
+        let cell = KeyValue::put(b"r", b"f", b"q", 5, &value);
         let reference = MobReference::of(&cell.as_cell()).expect("without a table");
         assert!(reference.table_name(&cell.as_cell()).is_err());
     }
@@ -390,16 +425,19 @@ mod tests {
         let mut refs = MobFileRefs::default();
         assert_eq!(refs.encode(), NO_REFS);
         assert_eq!(MobFileRefs::parse(NO_REFS).expect("none"), refs);
-        refs.insert("t", "b");
-        refs.insert("t", "a");
-        refs.insert("ns:u", "c");
-        refs.insert("t", "a");
-        assert_eq!(refs.encode(), b"ns:u/c//t/a,b");
+        let [a, b, c] = ['a', 'b', 'c'].map(old_name);
+        refs.insert("t", &b);
+        refs.insert("t", &a);
+        refs.insert("ns:u", &c);
+        refs.insert("t", &a);
+        assert_eq!(refs.encode(), format!("ns:u/{c}//t/{a},{b}").as_bytes());
         assert_eq!(refs.len(), 3);
         assert_eq!(MobFileRefs::parse(&refs.encode()).expect("parsed"), refs);
-        assert!(refs.contains("t", "a") && !refs.contains("t", "c") && !refs.contains("u", "c"));
-        for bad in [&b"/a"[..], b"ta", b"t/a//", b"t/a,,b", b"t/", b"t/a/b", b"\xff\xff"] {
-            assert!(MobFileRefs::parse(bad).is_err(), "{}", bad.escape_ascii());
+        assert!(refs.contains("t", &a) && !refs.contains("t", &c) && !refs.contains("u", &c));
+        let bad = ["/A", "tA", "t/A//", "t/A,,A", "t/", "t/A/A", "t/name", "t/A,t=77aa-A"];
+        for bad in bad.map(|bad| bad.replace('A', &a)) {
+            assert!(MobFileRefs::parse(bad.as_bytes()).is_err(), "{bad}");
         }
+        assert!(MobFileRefs::parse(b"\xff\xff").is_err());
     }
 }

@@ -17,10 +17,17 @@
 //! A link in the table's own MOB directory is archived if no store file refers to its target.
 //!
 //! If a store file cannot be read, or may have references that it does not name, nothing of the
-//! table is archived, and the file is logged. Files with names of another form are never touched.
+//! family is archived, and the file is logged. Files with names of another form are never touched,
+//! nor are those of a family that the table's descriptor lacks: its store files were moved to
+//! `.hbck`. Store files there count as those of the table do.
 //!
 //! The list of MOB files is read before the references. A reference that is written later is either
-//! to a file that was written later, too, or a copy of one that was there.
+//! to a file that was written later, too, or a copy of one that was there. A bulk loaded file may
+//! refer to any file of its table, so the references of served regions are read again before files
+//! are archived.
+//!
+//! The MOB directory of a table that is neither in hbase:meta nor in the data directory, nor in
+//! `.hbck`, was left by a change, and is archived once all its files are old enough.
 //!
 //! HBase has a cleaner in each RegionServer, which looks at the files of regions that it serves, and
 //! one in the master, for other regions. The latter also archives files by their date once `TTL`
@@ -39,11 +46,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_common::mob::{MobFileName, mob_archive_dir, mob_family_dir, mob_region, mob_table_dir};
+use evenkeel_common::mob::{
+    MobFileName, is_mob_file_name, mob_archive_dir, mob_family_dir, mob_region, mob_table_dir,
+};
 use evenkeel_common::{ConfigError, Configuration, HBaseError, RegionInfo, Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_hfile::{HFileLink, StoreFileName};
 use evenkeel_region::archive::archive_file;
+use evenkeel_region::layout;
 use evenkeel_region::region::Region;
 use evenkeel_region::store::MobReferences;
 
@@ -110,28 +120,61 @@ impl Master {
         // A table with a change or a snapshot in progress is left to the next run.
         let Some(_lock) = self.locks.try_lock(table) else { return Ok(0) };
         self.run_deferred(table)?;
-        if self.table(table).is_err() {
-            // Left by a change that did not reach its commit point.
-            return archive_mob_table(self.fs(), self.root(), table);
-        }
+        let Ok(known) = self.table(table) else { return self.clean_left_mob_files(table) };
         let mut archived = 0;
         for family in reconcile::family_dirs(self.fs(), &mob_region_dir(self.root(), table))? {
-            let candidates = self.mob_candidates(&family)?;
-            if candidates.is_empty() {
+            if known.descriptor.family(family.name().as_bytes()).is_none() {
+                tracing::debug!(%table, family = family.name(), "MOB files of an unknown family are kept");
                 continue;
             }
-            let regions = self.mob_regions(table)?;
-            let pending = |name: &str| regions.iter().any(|region| is_pending(region, family.name(), name));
-            let free: Vec<_> = candidates.into_iter().filter(|file| !pending(file.name())).collect();
-            let references = self.mob_references(table, family.name(), &regions)?;
-            if let Some(file) = &references.unknown {
-                return Err(HBaseError::io(format!(
-                    "{file} has tags and no list of MOB files: a major compaction writes one"
-                )));
+            match self.clean_mob_family(table, &family) {
+                Ok(files) => archived += files,
+                Err(error) => {
+                    tracing::warn!(%table, family = family.name(), %error, "no MOB file of the family is archived");
+                }
             }
-            for file in free {
-                archived += usize::from(self.archive_if_free(table, family.name(), &file, &references)?);
+        }
+        Ok(archived)
+    }
+
+    /// Archives the MOB files that a change left which did not reach its commit point, if nothing
+    /// else of the table exists and all of them are old enough.
+    fn clean_left_mob_files(&self, table: &TableName) -> Result<usize> {
+        let is_there = self.fs().exists(&self.table_dir(table))?
+            || self.fs().exists(&reconcile::set_aside_dir(self.root(), table))?
+            || !self.parts.meta.regions(Some(table))?.is_empty();
+        if is_there {
+            return Ok(0);
+        }
+        for family in reconcile::family_dirs(self.fs(), &mob_region_dir(self.root(), table))? {
+            let files = self.fs().list(&family.path)?.len();
+            if self.mob_candidates(&family)?.len() < files {
+                return Ok(0);
             }
+        }
+        archive_mob_table(self.fs(), self.root(), table)
+    }
+
+    fn clean_mob_family(&self, table: &TableName, family: &FileStatus) -> Result<usize> {
+        let candidates = self.mob_candidates(family)?;
+        if candidates.is_empty() {
+            return Ok(0);
+        }
+        let regions = self.mob_regions(table)?;
+        let pending = |name: &str| regions.iter().any(|region| is_pending(region, family.name(), name));
+        let free: Vec<_> = candidates.into_iter().filter(|file| !pending(file.name())).collect();
+        let mut references = self.mob_references(table, family.name(), &regions)?;
+        let set_aside = SetAside::of(self.fs(), self.root(), table);
+        // Those that a bulk load brought meanwhile.
+        references.extend(&served_references(family.name(), &self.mob_regions(table)?)?);
+        if let Some(file) = &references.unknown {
+            return Err(HBaseError::io(format!(
+                "{file} has tags and no list of MOB files: a major compaction writes one"
+            )));
+        }
+        let mut archived = 0;
+        for file in free.iter().filter(|file| !set_aside.keeps(table, file.name())) {
+            archived += usize::from(self.archive_if_free(table, family.name(), file, &references)?);
         }
         Ok(archived)
     }
@@ -158,12 +201,7 @@ impl Master {
         family: &str,
         served: &[Arc<Region>],
     ) -> Result<MobReferences> {
-        let mut references = MobReferences::default();
-        for region in served {
-            for store in region.stores().iter().filter(|store| store.family().name_text() == family) {
-                references.extend(&store.mob_references()?);
-            }
-        }
+        let mut references = served_references(family, served)?;
         let is_served = |name: &str| {
             served.iter().any(|region| !region.is_secondary() && region.info().encoded_name() == name)
         };
@@ -188,13 +226,7 @@ impl Master {
             return Ok(());
         }
         for file in self.fs().list(&dir)?.into_iter().filter(|file| !file.is_dir) {
-            let link = match StoreFileName::parse(file.name()) {
-                Some(StoreFileName::Reference { target, region: parent }) => {
-                    links::link_to(table, &parent, &target)
-                }
-                Some(_) => links::link_to(table, region, file.name()),
-                None => continue,
-            };
+            let Some(link) = link_of(table, region, file.name()) else { continue };
             let path = links::resolve(self.fs(), self.root(), &link, family)?.path;
             references.add_path(self.fs(), &path)?;
         }
@@ -208,11 +240,8 @@ impl Master {
         file: &FileStatus,
         references: &MobReferences,
     ) -> Result<bool> {
-        let link = HFileLink::parse(file.name());
-        let (of, name) = match &link {
-            Some(link) => (TableName::new(&link.namespace, &link.table)?, link.hfile.as_str()),
-            None => (table.clone(), file.name()),
-        };
+        let (of, name) = target_of(table, file.name())?;
+        let name = name.as_str();
         let is_mob_file = MobFileName::parse(name).is_some();
         if !is_mob_file || references.refs.contains(&of.to_string(), name) {
             return Ok(false);
@@ -223,6 +252,7 @@ impl Master {
         }
         tracing::debug!(%table, family, file = file.name(), "a MOB file without references is archived");
         archive_file(self.fs(), &file.path, &archive, self.clock().now_ms())?;
+        self.parts.region_env.stores.mob.close(&file.path);
         Ok(true)
     }
 
@@ -261,6 +291,97 @@ fn is_pending(region: &Region, family: &str, name: &str) -> bool {
     stores.any(|store| store.is_mob_file_pending(name))
 }
 
+/// The MOB files to which store files of a family refer that these regions serve.
+fn served_references(family: &str, served: &[Arc<Region>]) -> Result<MobReferences> {
+    let mut references = MobReferences::default();
+    for region in served {
+        for store in region.stores().iter().filter(|store| store.family().name_text() == family) {
+            references.extend(&store.mob_references()?);
+        }
+    }
+    Ok(references)
+}
+
+/// Returns the table and the name of the MOB file that a name in a table's MOB directory stands
+/// for: its own, or that of a link.
+fn target_of(table: &TableName, name: &str) -> Result<(TableName, String)> {
+    match HFileLink::parse(name) {
+        Some(link) => Ok((TableName::new(&link.namespace, &link.table)?, link.hfile)),
+        None => Ok((table.clone(), name.to_owned())),
+    }
+}
+
+/// Returns the store file that a name in a family's directory stands for; `None` for a name of
+/// another form.
+fn link_of(table: &TableName, region: &str, name: &str) -> Option<HFileLink> {
+    match StoreFileName::parse(name)? {
+        StoreFileName::Reference { target, region: parent } => Some(links::link_to(table, &parent, &target)),
+        _ => Some(links::link_to(table, region, name)),
+    }
+}
+
+/// The MOB files of a table to which store files refer that were moved to `.hbck`. An operator may
+/// move these back.
+enum SetAside {
+    /// Store files there refer to these.
+    Known(MobReferences),
+    /// A file there cannot be read, or may refer to any MOB file.
+    Unknown,
+}
+
+impl SetAside {
+    fn of(fs: &dyn FileSystem, root: &Path, table: &TableName) -> Self {
+        let mut references = MobReferences::default();
+        let dir = reconcile::set_aside_dir(root, table);
+        match add_set_aside(fs, root, table, &dir, &mut references) {
+            Ok(()) if references.unknown.is_none() => Self::Known(references),
+            outcome => {
+                let error = outcome.err().map(|error| error.to_string()).or(references.unknown);
+                tracing::warn!(%table, path = %dir.display(), ?error, "data there may need any MOB file of its table");
+                Self::Unknown
+            }
+        }
+    }
+
+    /// Returns true if a file, or a link, in the table's MOB directory must stay there.
+    fn keeps(&self, table: &TableName, name: &str) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Known(references) => target_of(table, name)
+                .map_or(true, |(of, name)| references.refs.contains(&of.to_string(), &name)),
+        }
+    }
+}
+
+/// Adds the references of the store files in a directory of `.hbck` and in those below it.
+fn add_set_aside(
+    fs: &dyn FileSystem,
+    root: &Path,
+    table: &TableName,
+    dir: &Path,
+    references: &mut MobReferences,
+) -> Result<()> {
+    if !fs.exists(dir)? {
+        return Ok(());
+    }
+    for entry in fs.list(dir)? {
+        if entry.is_dir {
+            add_set_aside(fs, root, table, &entry.path, references)?;
+            continue;
+        }
+        match StoreFileName::parse(entry.name()) {
+            None => {}
+            Some(StoreFileName::Reference { .. } | StoreFileName::Link(_)) => {
+                let family = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                let Some(link) = link_of(table, "", entry.name()) else { continue };
+                references.add_path(fs, &links::resolve(fs, root, &link, family)?.path)?;
+            }
+            Some(_) => references.add_path(fs, &entry.path)?,
+        }
+    }
+    Ok(())
+}
+
 fn mob_region_dir(root: &Path, table: &TableName) -> std::path::PathBuf {
     mob_table_dir(root, table).join(mob_region(table).encoded_name())
 }
@@ -276,22 +397,30 @@ fn tables_with_mob_files(fs: &dyn FileSystem, root: &Path) -> Result<Vec<TableNa
     Ok(tables)
 }
 
-/// Moves all MOB files of a table to the archive, and removes their directory. Returns the number
-/// of files.
+/// Moves all MOB files of a table to the archive, and removes their directory. Those that store
+/// files in `.hbck` name stay. What is no part of a MOB directory goes to `.hbck`. Returns the
+/// number of archived files.
 ///
 /// # Errors
 /// `IOException` from the file system.
 pub fn archive_mob_table(fs: &dyn FileSystem, root: &Path, table: &TableName) -> Result<usize> {
     let mut archived = 0;
-    for family in reconcile::family_dirs(fs, &mob_region_dir(root, table))? {
+    let region_dir = mob_region_dir(root, table);
+    for family in reconcile::family_dirs(fs, &region_dir)? {
         archived += archive_mob_family(fs, root, table, family.name())?;
     }
-    fs.delete(&mob_table_dir(root, table))?;
+    let is_family = |entry: &FileStatus| entry.is_dir && !entry.name().starts_with('.');
+    set_unknown_aside(fs, root, table, &region_dir, is_family)?;
+    remove_if_empty(fs, &region_dir)?;
+    let dir = mob_table_dir(root, table);
+    set_unknown_aside(fs, root, table, &dir, |entry| entry.path == region_dir)?;
+    remove_if_empty(fs, &dir)?;
     Ok(archived)
 }
 
-/// Moves the MOB files of a family to the archive, and removes their directory. Returns the number
-/// of files.
+/// Moves the MOB files of a family to the archive, and removes their directory. Those that store
+/// files in `.hbck` name stay. Anything else in the directory goes to `.hbck`. Returns the number
+/// of archived files.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -301,9 +430,45 @@ pub fn archive_mob_family(
     table: &TableName,
     family: &str,
 ) -> Result<usize> {
-    let archived = archive_mob_files(fs, root, table, family, |_| true)?;
-    fs.delete(&mob_family_dir(root, table, family))?;
+    let archived = archive_mob_files(fs, root, table, family, is_of_mob_dir)?;
+    let dir = mob_family_dir(root, table, family);
+    set_unknown_aside(fs, root, table, &dir, |entry| !entry.is_dir && is_of_mob_dir(entry.name()))?;
+    remove_if_empty(fs, &dir)?;
     Ok(archived)
+}
+
+/// Returns true for the names that a family's MOB directory has: MOB files, links to them, and
+/// hidden files, such as those with checksums.
+fn is_of_mob_dir(name: &str) -> bool {
+    is_mob_file_name(name) || HFileLink::parse(name).is_some() || name.starts_with('.')
+}
+
+/// Moves what is no part of a MOB directory that is about to be removed to `.hbck`.
+fn set_unknown_aside(
+    fs: &dyn FileSystem,
+    root: &Path,
+    table: &TableName,
+    dir: &Path,
+    is_known: impl Fn(&FileStatus) -> bool,
+) -> Result<()> {
+    if !fs.exists(dir)? {
+        return Ok(());
+    }
+    let table_dir = mob_table_dir(root, table);
+    for entry in fs.list(dir)?.into_iter().filter(|entry| !is_known(entry)) {
+        let below = entry.path.strip_prefix(&table_dir).unwrap_or(Path::new(entry.name()));
+        let to = reconcile::sideline(fs, root, table, &entry.path, below)?;
+        tracing::error!(%table, path = %entry.path.display(), to = %to.display(), "not a part of a MOB directory: moved aside");
+    }
+    Ok(())
+}
+
+/// Removes a directory, unless something in it stays.
+fn remove_if_empty(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    if fs.exists(dir)? && !fs.delete_empty_dir(dir)? {
+        tracing::warn!(path = %dir.display(), "a MOB directory is not empty and stays");
+    }
+    Ok(())
 }
 
 /// Moves the MOB files that these regions have written to the archive. No other region of the table
@@ -338,9 +503,12 @@ fn archive_mob_files(
     if !fs.exists(&dir)? {
         return Ok(0);
     }
+    let set_aside = SetAside::of(fs, root, table);
     for file in fs.list(&dir)?.into_iter().filter(|file| !file.is_dir && is_wanted(file.name())) {
-        archive_file(fs, &file.path, &archive, file.modified_ms)?;
-        archived += 1;
+        if !set_aside.keeps(table, file.name()) {
+            archive_file(fs, &file.path, &archive, file.modified_ms)?;
+            archived += 1;
+        }
     }
     Ok(archived)
 }

@@ -249,14 +249,14 @@ impl Reconciler<'_> {
 
 /// Moves a directory of a table to `.hbck`, which no cleaner reads, and returns its new path.
 /// `below` is its path relative to the table's directory.
-fn sideline(
+pub(super) fn sideline(
     fs: &dyn FileSystem,
     root: &Path,
     table: &TableName,
     dir: &Path,
     below: &Path,
 ) -> Result<PathBuf> {
-    let place = layout::table_dir(&root.join(SIDELINE_DIR), table).join(below);
+    let place = set_aside_dir(root, table).join(below);
     let mut to = place.clone();
     for attempt in 1..=SIDELINED_MAX {
         if !fs.exists(&to)? {
@@ -269,6 +269,11 @@ fn sideline(
     }
     fs.rename(dir, &to)?;
     Ok(to)
+}
+
+/// Returns where data of a table is moved that does not belong to it.
+pub(super) fn set_aside_dir(root: &Path, table: &TableName) -> PathBuf {
+    layout::table_dir(&root.join(SIDELINE_DIR), table)
 }
 
 /// Returns true if a region's directory holds references to files of another region.

@@ -159,6 +159,8 @@ impl Storage {
         let wals = Wals::open(&process.wal_root(), (settings, conf), name, clock, events)?;
         let open_files =
             if fs.is_remote() { OpenFiles::default() } else { OpenFiles::new(limits.store_files) };
+        let mob = MobFileCacheConfig::from_configuration(conf).map_err(io_error)?;
+        let mob = if fs.is_remote() { mob } else { mob.at_most(limits.mob_files) };
         let stores = StoreEnv {
             fs: Arc::clone(fs),
             root: settings.root.clone(),
@@ -170,7 +172,7 @@ impl Storage {
             metrics: Arc::default(),
             host: LocalHost::new(&name.host),
             open_files: Arc::new(open_files),
-            mob: Arc::new(MobFileCache::new(MobFileCacheConfig::from_configuration(conf).map_err(io_error)?)),
+            mob: Arc::new(MobFileCache::new(mob)),
         };
         background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
         let operation_times = Arc::default();

@@ -81,6 +81,7 @@ pub use self::flush::FlushOutcome;
 pub use self::flush::policy::FlushPolicyConfig;
 use self::flush::policy::FlushSelection;
 pub use self::load::{FileAges, RegionLoad};
+pub use self::mob_files::MobCleaner;
 pub use self::metrics::{
     Operation, OperationTimes, RegionCount, RegionCounters, RegionCounts, TableOperationTimes,
 };

@@ -86,7 +86,7 @@ use parking_lot::Mutex;
 pub use self::background_priority::BackgroundPriority;
 pub use self::cache::StoreCacheConfig;
 pub use self::compaction::engine::{Engine, EngineSettings, check_classes};
-pub use self::compaction::{CompactionRequest, CompactionResult};
+pub use self::compaction::{CompactionKind, CompactionRequest, CompactionResult};
 pub use self::config::StoreConfig;
 pub use self::file::{StoreFile, StoreFileScanner};
 pub use self::in_memory_flush::SegmentReplacement;

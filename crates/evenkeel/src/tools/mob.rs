@@ -18,6 +18,8 @@ const NAMES_MAX: usize = 1000;
 pub(super) struct MobChecker {
     fs: Arc<dyn FileSystem>,
     root: PathBuf,
+    /// The table of the store file, where reads look, too.
+    own: Option<TableName>,
     known: HashMap<(TableName, String), bool>,
 }
 
@@ -29,7 +31,9 @@ impl MobChecker {
         let above = data.parent().filter(|_| data.file_name().is_some_and(|name| name == "data"))?;
         let is_archive = above.file_name().is_some_and(|name| name == "archive");
         let root = if is_archive { above.parent()? } else { above };
-        Some(Self { fs, root: root.to_owned(), known: HashMap::new() })
+        let part = |above: usize| file.ancestors().nth(above)?.file_name()?.to_str();
+        let own = part(4).zip(part(3)).and_then(|(namespace, table)| TableName::new(namespace, table).ok());
+        Some(Self { fs, root: root.to_owned(), own, known: HashMap::new() })
     }
 
     /// Returns an error line for a cell whose MOB file is missing, in HBase's words.
@@ -58,10 +62,11 @@ impl MobChecker {
         if let Some(exists) = self.known.get(&key) {
             return Ok(*exists);
         }
-        let dirs = [mob_family_dir(&self.root, &key.0, family), mob_archive_dir(&self.root, &key.0, family)];
         let mut exists = false;
-        for dir in dirs {
-            exists = exists || self.fs.exists(&dir.join(file))?;
+        for table in std::iter::once(&key.0).chain(&self.own) {
+            for dir in [mob_family_dir(&self.root, table, family), mob_archive_dir(&self.root, table, family)] {
+                exists = exists || self.fs.exists(&dir.join(file))?;
+            }
         }
         if self.known.len() >= NAMES_MAX {
             self.known.clear();
@@ -84,22 +89,27 @@ mod tests {
         let fs = MemoryFileSystem::new();
         let table: TableName = "ns:t".parse().expect("legal");
         let root = Path::new("/hbase");
-        fs.write_atomically(&mob_archive_dir(root, &table, "f").join("there"), b"x").expect("written");
+        let name = |digit: char| format!("{}20201127{}", "d".repeat(32), digit.to_string().repeat(32));
+        let (there, lost, moved) = (name('1'), name('2'), name('3'));
+        fs.write_atomically(&mob_archive_dir(root, &table, "f").join(&there), b"x").expect("written");
+        // A reference of another table to a file that is in the own one.
+        fs.write_atomically(&mob_family_dir(root, &table, "f").join(&moved), b"x").expect("written");
         let file = Path::new("/hbase/archive/data/ns/t/7850876c347591f3fe2a2d4a6c38ce7c/f/00ff");
         let mut checker = MobChecker::for_file(Arc::new(fs), file).expect("a store file");
         let cell = KeyValue::put(b"r", b"f", b"q", 5, &[7; 300]);
         let cell = cell.as_cell();
         assert_eq!(checker.check(&cell).expect("looked"), None);
         let mut writer = ReferenceWriter::new(&table).expect("short");
-        let there = KeyValue::copy_of(&writer.reference(&cell, "there").expect("fits"));
+        let there = KeyValue::copy_of(&writer.reference(&cell, &there).expect("fits"));
         assert_eq!(checker.check(&there.as_cell()).expect("looked"), None);
-        let lost = KeyValue::copy_of(&writer.reference(&cell, "lost").expect("fits"));
+        let mut of_other = ReferenceWriter::new(&"other".parse().expect("legal")).expect("short");
+        let moved = KeyValue::copy_of(&of_other.reference(&cell, &moved).expect("fits"));
+        assert_eq!(checker.check(&moved.as_cell()).expect("looked"), None);
+        let reference = KeyValue::copy_of(&writer.reference(&cell, &lost).expect("fits"));
         for _ in 0..2 {
-            let error = checker.check(&lost.as_cell()).expect("looked").expect("missing");
-            assert!(
-                error.starts_with("ERROR, the mob file [lost] is missing referenced by cell r/f:q"),
-                "{error}"
-            );
+            let error = checker.check(&reference.as_cell()).expect("looked").expect("missing");
+            let expected = format!("ERROR, the mob file [{lost}] is missing referenced by cell r/f:q");
+            assert!(error.starts_with(&expected), "{error}");
         }
         assert!(MobChecker::for_file(Arc::new(MemoryFileSystem::new()), Path::new("/tmp/00ff")).is_none());
     }

@@ -10,6 +10,7 @@ use evenkeel_protocol::pb;
 use evenkeel_region::operations::Scan;
 
 use super::*;
+use crate::meta::MetaChange;
 use crate::tests::{Cluster, NO_NONCE, at_every_step, disable, path, split, table_name};
 
 const CELLS: [&str; 6] = ["a", "b", "c", "m", "n", "z"];
@@ -155,7 +156,7 @@ fn daughters_keep_the_files_of_their_parent() {
     assert_eq!(clean_mob(&cluster), 0);
     // The daughters copy the references, and the parent's directory goes.
     for region in cluster.regions() {
-        region.compact(None, true).expect("compacted");
+        region.compact_references().expect("compacted");
         region.archive_compacted().expect("archived");
     }
     cluster.master().run_catalog_janitor().expect("ran");
@@ -168,6 +169,36 @@ fn daughters_keep_the_files_of_their_parent() {
     clean_mob(&cluster);
     clean_archive(&cluster);
     assert_eq!(mob_files(&cluster).len(), 3, "one for each region");
+    assert_eq!(values(&cluster, &table_name()), CELLS);
+}
+
+#[test]
+fn a_requested_compaction_of_daughters_rewrites_the_files_of_their_parent() {
+    let cluster = flushed();
+    cluster.master().parts.regionserver.background().switch_compactions(false);
+    let before = mob_files(&cluster);
+    cluster.run(split).expect("split");
+    compact(&cluster, &table_name());
+    clean_mob(&cluster);
+    clean_archive(&cluster);
+    let after = mob_files(&cluster);
+    assert!(after.len() == 3 && after.iter().all(|file| !before.contains(file)), "{after:?}");
+    assert_eq!(values(&cluster, &table_name()), CELLS);
+}
+
+#[test]
+fn the_chore_compacts_families_with_mob_files() {
+    let cluster = flushed();
+    let before = mob_files(&cluster);
+    cluster.master().compact_mob_families();
+    for _ in 0..1000 {
+        if mob_files(&cluster).len() == before.len() + 2 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let new: Vec<_> = mob_files(&cluster).into_iter().filter(|file| !before.contains(file)).collect();
+    assert_eq!(new.len(), 2, "one for each region");
     assert_eq!(values(&cluster, &table_name()), CELLS);
 }
 
@@ -218,6 +249,25 @@ fn a_clone_keeps_the_files_of_a_deleted_table() {
 }
 
 #[test]
+fn a_snapshot_has_the_mob_files_of_a_family_that_writes_none_any_more() {
+    let cluster = flushed();
+    let family = evenkeel_common::ColumnFamilyDescriptor::new(b"f").expect("legal");
+    cluster.run(|master| master.modify_family(table_name(), family.clone(), NO_NONCE)).expect("altered");
+    cluster.run(|master| master.take_snapshot(named("s", "t"), NO_NONCE)).expect("taken");
+    compact(&cluster, &table_name());
+    clean_mob(&cluster);
+    assert!(mob_files(&cluster).is_empty(), "the values are in store files");
+    clean_archive(&cluster);
+    let cloned = named("s", "clone");
+    cluster.run(|master| master.restore_or_clone_snapshot(&cloned, None, NO_NONCE)).expect("cloned");
+    assert_eq!(values(&cluster, &clone_name()), CELLS);
+    cluster.master().delete_snapshot("s").expect("deleted");
+    clean_mob(&cluster);
+    clean_archive(&cluster);
+    assert_eq!(values(&cluster, &clone_name()), CELLS, "the links keep them");
+}
+
+#[test]
 fn a_snapshot_keeps_mob_files_and_restores_them() {
     let cluster = flushed();
     cluster.run(|master| master.take_snapshot(named("s", "t"), NO_NONCE)).expect("taken");
@@ -259,14 +309,110 @@ fn a_deleted_family_and_a_truncated_table_leave_no_mob_files() {
 }
 
 #[test]
-fn mob_files_of_a_table_that_does_not_exist_are_archived() {
+fn mob_files_of_a_table_of_which_nothing_exists_are_archived() {
     let cluster = flushed();
     let lost: TableName = "lost".parse().expect("legal");
     let name = mob_files(&cluster).swap_remove(0);
+    let is_kept = || {
+        cluster.master().clean_mob_files().expect("listed");
+        names_in(&cluster, &dir_of(&lost)) == [name.clone()]
+    };
     cluster.memory.write_atomically(&dir_of(&lost).join(&name), b"x").expect("written");
+    let now_ms = cluster.clock.now_ms();
+    cluster.clock.set_ms(3_000_000);
+    assert!(is_kept(), "too young");
+    cluster.clock.set_ms(now_ms + 3_600_001);
+    // An operator copies a table while the server runs, or moved its data aside.
+    for dir in ["data/default/lost", ".hbck/data/default/lost"] {
+        cluster.memory.mkdirs(&path(dir)).expect("made");
+        assert!(is_kept(), "{dir}");
+        cluster.memory.delete(&path(dir)).expect("deleted");
+    }
+    let region = RegionInfo::new(lost.clone(), bytes::Bytes::new(), bytes::Bytes::new(), 7);
+    let listed = MetaChange::Put(region.clone(), "CLOSED");
+    cluster.master().parts.meta.commit(vec![listed]).expect("written");
+    assert!(is_kept(), "listed in hbase:meta");
+    cluster.master().parts.meta.commit(vec![MetaChange::Delete(region)]).expect("written");
     cluster.master().clean_mob_files().expect("listed");
     assert!(!cluster.memory.exists(&path("mobdir/data/default/lost")).expect("looked"));
     assert_eq!(names_in(&cluster, &archive_of(&lost)), [name]);
+}
+
+#[test]
+fn data_that_was_moved_aside_keeps_its_mob_files() {
+    let cluster = flushed();
+    cluster.run(disable).expect("disabled");
+    let all = mob_files(&cluster);
+    let region = cluster.master().live_regions(&table_name()).expect("known").swap_remove(0);
+    let family = cluster.master().region_dir(&region).join("f");
+    let aside = path(".hbck/data/default/t").join(region.encoded_name()).join("f");
+    cluster.memory.mkdirs(aside.parent().expect("below")).expect("made");
+    cluster.memory.rename(&family, &aside).expect("moved");
+    assert_eq!((clean_mob(&cluster), mob_files(&cluster)), (0, all.clone()));
+    // Not even with the table.
+    cluster.run(|master| master.delete_table(table_name(), NO_NONCE)).expect("deleted");
+    let of_region: Vec<_> = all.iter().filter(|name| name.ends_with(region.encoded_name())).cloned().collect();
+    assert!(!of_region.is_empty() && of_region.len() < all.len());
+    assert_eq!(mob_files(&cluster), of_region);
+    assert_eq!((clean_mob(&cluster), mob_files(&cluster)), (0, of_region));
+    // A file there that cannot be read may need any of them.
+    cluster.memory.write_atomically(&aside.join("0123456789abcdef0123456789abcdef"), b"damage").expect("written");
+    assert_eq!(clean_mob(&cluster), 0);
+}
+
+#[test]
+fn files_of_a_family_that_the_descriptor_lacks_are_kept() {
+    let cluster = flushed();
+    let unknown = mob_family_dir(Path::new("/hbase"), &table_name(), "x");
+    let name = mob_files(&cluster).swap_remove(0);
+    cluster.memory.write_atomically(&unknown.join(&name), b"x").expect("written");
+    assert_eq!((clean_mob(&cluster), names_in(&cluster, &unknown)), (0, vec![name]));
+}
+
+#[test]
+fn a_family_that_cannot_be_cleaned_does_not_stop_others() {
+    let cluster = flushed();
+    cluster.run(disable).expect("disabled");
+    let region = cluster.master().live_regions(&table_name()).expect("known").swap_remove(0);
+    let family = cluster.master().region_dir(&region).join("f");
+    cluster
+        .memory
+        .write_atomically(&family.join("0123456789abcdef0123456789abcdef"), b"damage")
+        .expect("written");
+    let orphan = MobFileName::new(&region, "20260101", &"0".repeat(32)).to_string();
+    let of_g = mob_family_dir(Path::new("/hbase"), &table_name(), "g");
+    for dir in [dir_of(&table_name()), of_g.clone()] {
+        cluster.memory.write_atomically(&dir.join(&orphan), b"x").expect("written");
+    }
+    assert_eq!(clean_mob(&cluster), 1);
+    assert!(mob_files(&cluster).contains(&orphan) && names_in(&cluster, &of_g).is_empty());
+}
+
+#[test]
+fn unknown_content_of_mob_directories_is_moved_aside() {
+    let cluster = flushed();
+    let files = mob_files(&cluster);
+    let region_dir = dir_of(&table_name()).parent().expect("below").to_owned();
+    let region = mob_region(&table_name()).encoded_name().to_owned();
+    let unknown = ["f/notes.txt", "f/sub/data", "notes.txt", "../notes.txt", "../other/f/data"];
+    for below in unknown {
+        let path: PathBuf = match below.strip_prefix("../") {
+            Some(below) => region_dir.parent().expect("below").join(below),
+            None => region_dir.join(below),
+        };
+        cluster.memory.write_atomically(&path, below.as_bytes()).expect("written");
+    }
+    cluster.run(disable).expect("disabled");
+    cluster.run(|master| master.delete_table(table_name(), NO_NONCE)).expect("deleted");
+    assert!(!cluster.memory.exists(&path("mobdir/data/default/t")).expect("looked"));
+    assert_eq!(names_in(&cluster, &archive_of(&table_name())), files);
+    for below in unknown {
+        let aside = path(".hbck/data/default/t").join(match below.strip_prefix("../") {
+            Some(below) => below.to_owned(),
+            None => format!("{region}/{below}"),
+        });
+        assert_eq!(cluster.memory.read_all(&aside, 99).expect("there"), below.as_bytes());
+    }
 }
 
 #[test]

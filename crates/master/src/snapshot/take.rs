@@ -158,10 +158,12 @@ impl Master {
             regions.push(self.region_manifest(&table, &region.info, flush)?);
         }
         // After the regions, whose flushes write MOB files.
-        if table.descriptor.families().any(ColumnFamilyDescriptor::is_mob) {
-            let mut files = files_of_mob_region(self.fs(), self.root(), name)?;
-            files.retain(|(family, _)| table.descriptor.family(family.as_bytes()).is_some());
-            regions.push(snapshot_manifest::build(self.fs(), self.root(), &mob_region(name), files)?);
+        let mut mob_files = files_of_mob_region(self.fs(), self.root(), name)?;
+        mob_files.retain(|(family, _)| table.descriptor.family(family.as_bytes()).is_some());
+        // A family whose IS_MOB was switched off has its references until they are compacted.
+        let has_mob_files = mob_files.iter().any(|(_, files)| !files.is_empty());
+        if has_mob_files || table.descriptor.families().any(ColumnFamilyDescriptor::is_mob) {
+            regions.push(snapshot_manifest::build(self.fs(), self.root(), &mob_region(name), mob_files)?);
         }
         check_not_expired(&snapshot, self.clock().now_ms())?;
         let mut descriptor = (*table.descriptor).clone();

@@ -46,7 +46,13 @@ impl Filter for MobReferencesOnly {
     fn filter_cell(&mut self, cell: &CellRef<'_>) -> Result<ReturnCode> {
         let code = self.inner.filter_cell(cell)?;
         let drops = code.includes() && cell.family() >= &self.first_family[..] && !is_reference(cell);
-        Ok(if drops { ReturnCode::Skip } else { code })
+        Ok(match code {
+            // What a list of both filters returns that both must pass (`FilterListWithAND`).
+            ReturnCode::IncludeAndNextCol if drops => ReturnCode::NextCol,
+            ReturnCode::IncludeAndSeekNextRow if drops => ReturnCode::NextRow,
+            _ if drops => ReturnCode::Skip,
+            code => code,
+        })
     }
 
     fn transform(&self, cell: &CellRef<'_>) -> Option<ReplacedValue> {
@@ -83,5 +89,36 @@ impl Filter for MobReferencesOnly {
 
     fn timer(&mut self) -> Option<&mut FilterTimer> {
         self.inner.timer()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_common::KeyValue;
+
+    use super::*;
+
+    struct Always(ReturnCode);
+
+    impl Filter for Always {
+        fn filter_cell(&mut self, _cell: &CellRef<'_>) -> Result<ReturnCode> {
+            Ok(self.0)
+        }
+    }
+
+    #[test]
+    fn a_dropped_cell_moves_as_far_as_the_filter_wants() {
+        let cell = KeyValue::put(b"r", b"f", b"q", 5, b"value");
+        for (inner, expected) in [
+            (ReturnCode::Include, ReturnCode::Skip),
+            (ReturnCode::IncludeAndNextCol, ReturnCode::NextCol),
+            (ReturnCode::IncludeAndSeekNextRow, ReturnCode::NextRow),
+            (ReturnCode::NextRow, ReturnCode::NextRow),
+        ] {
+            let mut filter = MobReferencesOnly::new(Some(Box::new(Always(inner))), b"f");
+            assert_eq!(filter.filter_cell(&cell.as_cell()).expect("decided"), expected);
+            let mut later = MobReferencesOnly::new(Some(Box::new(Always(inner))), b"g");
+            assert_eq!(later.filter_cell(&cell.as_cell()).expect("decided"), inner);
+        }
     }
 }

@@ -40,13 +40,32 @@ use self::policy::{CandidateFile, CompactionPlan, SelectionContext};
 use super::file_writer::FileSplit;
 use super::{Engine, OffPeakPermit, Store, StoreFile};
 
+/// Which files of a store are compacted, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompactionKind {
+    /// Those that the policy selects.
+    Due,
+    /// All, so that the store no longer reads files of other regions. As in HBase, which has no such
+    /// requests, MOB files stay as they are.
+    References,
+    /// All, because a client or a chore asked for a major compaction. It rewrites MOB files.
+    Major,
+}
+
+impl CompactionKind {
+    /// Returns true if all files of the store are wanted.
+    pub fn is_of_all_files(self) -> bool {
+        self != Self::Due
+    }
+}
+
 /// Files to compact. They are busy until the request is dropped.
 #[derive(Debug)]
 pub struct CompactionRequest {
     files: Vec<Arc<StoreFile>>,
     is_major: bool,
     is_all_files: bool,
-    /// True if a client or an operator asked for a major compaction.
+    /// True if a client or a chore asked for a major compaction.
     is_requested: bool,
     drops_deletes: bool,
     split: FileSplit,
@@ -72,10 +91,9 @@ impl CompactionRequest {
     }
 
     /// Returns true if it rewrites the MOB files to which the files refer: all files of the store
-    /// are compacted by request. After a split the daughters are compacted to make them independent
-    /// of their parent's files, not of its MOB files.
+    /// are compacted by request.
     pub(super) fn rewrites_mob_files(&self) -> bool {
-        self.is_requested && self.is_all_files && !self.files.iter().any(|file| file.is_reference())
+        self.is_requested && self.is_all_files
     }
 
     /// Bytes of the files.
@@ -151,6 +169,12 @@ impl Store {
     /// Selects files to compact: all if `major` and none is busy, otherwise the selection of the
     /// policy.
     pub fn select_compaction(&self, major: bool) -> Option<CompactionRequest> {
+        self.select(if major { CompactionKind::Major } else { CompactionKind::Due })
+    }
+
+    /// As [`Store::select_compaction`].
+    pub fn select(&self, kind: CompactionKind) -> Option<CompactionRequest> {
+        let major = kind.is_of_all_files();
         let files = self.state.load().files.clone();
         let mut compacting = self.compacting.lock();
         let busy = busy_files(&files, &compacting);
@@ -162,7 +186,7 @@ impl Store {
         Some(CompactionRequest {
             is_major: plan.is_major,
             is_all_files,
-            is_requested: major,
+            is_requested: kind == CompactionKind::Major,
             drops_deletes: plan.drops_deletes || is_all_files,
             split: plan.split,
             files: chosen,

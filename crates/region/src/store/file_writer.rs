@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use evenkeel_block_cache::{BlockCategory, FileId};
-use evenkeel_common::mob::MobFileRefs;
+use evenkeel_common::mob::{MobFileRefs, is_reference};
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, Result, TryError};
 use evenkeel_hfile::{
     CacheOnWrite, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, HFileWriter,
@@ -33,7 +33,7 @@ use evenkeel_hfile::{
 };
 
 use super::background_priority::{BackgroundWork, run_in_background};
-use super::mob::{MobJob, MobWriter};
+use super::mob::{MobJob, MobWriter, note_reference};
 use super::{BackgroundPriority, CompactionThroughputController, Store, StoreLeaf};
 use crate::layout;
 use crate::scanner::{ScannerContext, StoreScanner};
@@ -407,9 +407,12 @@ impl MultiFileWriter<'_> {
     fn write_cells(&mut self, cells: &CellBuffer) -> Result<u64> {
         for cell in cells.iter() {
             let part = self.output_index_of(&cell)?;
-            let Some(OpenFile { writer, .. }) = self.open.get_mut(part) else {
+            let Some(OpenFile { writer, refs, .. }) = self.open.get_mut(part) else {
                 return Err(self.store.error("a cell of no open file"));
             };
+            if is_reference(&cell) {
+                note_reference(&cell, self.store.region.table(), refs);
+            }
             match self.job.forget_seq_ids_to {
                 Some(limit) if cell.seq_id() <= limit => writer.append(&cell.with_seq_id(0))?,
                 _ => writer.append(&cell)?,
@@ -429,7 +432,7 @@ impl MultiFileWriter<'_> {
                 return Err(self.store.error("a cell of no open file"));
             };
             bytes += mob.write(&cell, refs, &mut |cell| match limit {
-                Some(limit) if cell.seq_id() <= limit => writer.append(&cell.with_seq_id(0)),
+                Some(limit) if cell.seq_id() <= limit && !is_reference(cell) => writer.append(&cell.with_seq_id(0)),
                 _ => writer.append(cell),
             })?;
         }
@@ -529,7 +532,7 @@ impl MultiFileWriter<'_> {
             return Ok(());
         }
         let mut part = self.open.remove(0);
-        if self.store.family.is_mob() || !part.refs.is_empty() {
+        if self.store.family.is_mob() || part.writer.has_tags() {
             part.writer.append_file_info(keys::MOB_FILE_REFS, part.refs.encode());
         }
         let mut meta = self.job.meta.clone();

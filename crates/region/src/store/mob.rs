@@ -20,6 +20,7 @@
 //! | `metrics` | [`MobMetrics`]: counts for reports |
 //! | `reader` | [`MobReader`]: finds the cell of a reference |
 //! | `references` | the MOB files that a store refers to, for the cleaner |
+//! | `sources` | the MOB files that a compaction reads |
 //! | `writer` | [`MobWriter`]: divides cells between MOB file and store file |
 //!
 //! # Invariants
@@ -28,7 +29,10 @@
 //!   the cleaner archives.
 //! * `MOB_FILE_REFS` of a store file that this store writes names every MOB file that a cell of it
 //!   refers to. It is collected from the cells that were written, not from the inputs, so it is
-//!   also exact for halves, links and bulk loaded files.
+//!   also exact for halves, links and bulk loaded files. Files of other families have it, too, if
+//!   cells have tags, so that one without it was written elsewhere.
+//! * A reference keeps its sequence id when other cells lose theirs, because there may be several
+//!   cells of its key in the MOB file.
 //! * A MOB file that was written and is not referred to by a file of the store's state is *pending*
 //!   ([`MobStore::is_pending`]). The cleaner keeps pending files. If the store file that refers to
 //!   it could neither be committed nor deleted, it stays pending until the process ends.
@@ -55,6 +59,7 @@ mod file_cache;
 mod metrics;
 mod reader;
 mod references;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -64,8 +69,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_common::mob::MobFileRefs;
-use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, Result};
+use evenkeel_common::mob::{MobFileRefs, MobReference};
+use evenkeel_common::{CellRef, ColumnFamilyDescriptor, RegionInfo, Result, TableName};
 use evenkeel_hfile::{HFileReader, keys};
 use parking_lot::Mutex;
 
@@ -111,10 +116,10 @@ impl MobStore {
         &self.reader
     }
 
-    /// Notes a file of the store before readers see it: if it has references, scanners resolve
-    /// them, although the family may have no MOB files any more.
+    /// Notes a file of the store before readers see it: if it has references, or may have some,
+    /// scanners resolve them, although the family may have no MOB files any more.
     pub(super) fn note_file(&self, reader: &HFileReader) {
-        if has_references(reader) {
+        if has_references(reader) || references::may_refer(reader) {
             self.resolves.store(true, Ordering::Relaxed);
         }
     }
@@ -168,6 +173,16 @@ impl Store {
 /// Returns true if cells of a file refer to MOB files.
 fn has_references(file: &HFileReader) -> bool {
     file.file_info(keys::MOB_FILE_REFS).is_some_and(|refs| refs.len() > 1)
+}
+
+/// Adds the file to which a cell refers, if it is a well-formed reference. `own` is the table of the
+/// cell.
+pub(super) fn note_reference(cell: &CellRef<'_>, own: &TableName, refs: &mut MobFileRefs) {
+    if let Ok(reference) = MobReference::of(cell) {
+        // A reference of HBase before the tag is to a file of its own table.
+        let table = reference.table_name(cell).unwrap_or_else(|_| own.clone());
+        refs.insert(&table.to_string(), reference.file);
+    }
 }
 
 /// Returns the MOB files that a store file names.

@@ -10,6 +10,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use evenkeel_common::Configuration;
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::thread::{catch_and_log, spawn_restarted};
+use evenkeel_region::region::MobCleaner;
 
 use crate::RegionServer;
 
@@ -51,8 +52,11 @@ impl MobFileCleaner {
         let (stop, stopped) = bounded(0);
         let server = Arc::clone(server);
         let run = move || {
+            let mut cleaner = MobCleaner::default();
             while stopped.recv_timeout(cleanup.every) == Err(RecvTimeoutError::Timeout) {
-                catch_and_log("the cleaner of MOB files", || server.clean_mob_files(cleanup.min_age_ms));
+                catch_and_log("the cleaner of MOB files", || {
+                    server.clean_mob_files(&mut cleaner, cleanup.min_age_ms);
+                });
             }
         };
         let thread = spawn_restarted("clean-mob-files", run)?;
@@ -68,19 +72,42 @@ impl Drop for MobFileCleaner {
 }
 
 impl RegionServer {
-    /// Archives MOB files of the served regions that are older than `min_age_ms` and without
-    /// references. A region that cannot be cleaned is logged.
-    pub(crate) fn clean_mob_files(&self, min_age_ms: i64) {
-        for region in self.regions.all() {
-            match region.archive_unreferenced_mob_files(min_age_ms) {
-                Ok(0) => {}
-                Ok(files) => {
-                    tracing::info!(region = %region.info().name_text(), files, "MOB files without references archived");
-                }
-                Err(error) => {
-                    tracing::warn!(region = %region.info().name_text(), %error, "no MOB file is archived");
-                }
-            }
+    /// Runs a pass of the cleaner over the served regions.
+    pub(crate) fn clean_mob_files(&self, cleaner: &mut MobCleaner, min_age_ms: i64) {
+        let files = cleaner.clean(self.regions.all(), min_age_ms, &|region| self.regions.serves(region));
+        if files > 0 {
+            tracing::info!(files, "MOB files without references archived");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RegionServerConfig;
+    use crate::testing::TestServer;
+
+    #[test]
+    fn the_period_and_the_age_are_those_of_hbase() {
+        let defaults = MobFileCleanup::from(&Configuration::new()).expect("legal").expect("runs");
+        assert_eq!((defaults.every.as_secs(), defaults.min_age_ms), (24 * 60 * 60, 60 * 60 * 1000));
+    }
+
+    #[test]
+    fn a_region_that_moved_away_is_not_cleaned() {
+        let server = TestServer::new(RegionServerConfig::default());
+        let region = server.open_with_mob_file();
+        region.compact(None, true).expect("compacted");
+        region.archive_compacted().expect("archived");
+        let mut cleaner = MobCleaner::default();
+        let clean = |cleaner: &mut MobCleaner| {
+            let regions = server.server.regions();
+            cleaner.clean(vec![Arc::clone(&region)], 0, &|region| regions.serves(region))
+        };
+        server.server.clean_mob_files(&mut cleaner, 0);
+        server.server.regions().remove(region.info().encoded_name());
+        assert_eq!((clean(&mut cleaner), clean(&mut cleaner)), (0, 0));
+        assert!(server.server.regions().add(Arc::clone(&region)).is_none());
+        assert_eq!((clean(&mut cleaner), clean(&mut cleaner)), (0, 1));
     }
 }

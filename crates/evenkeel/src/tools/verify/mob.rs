@@ -1,5 +1,5 @@
 //! The MOB files that store files name: those of live files must exist, in the MOB directory of
-//! their table or in its archive.
+//! their table or in its archive, or in those of the store's own table, where reads look, too.
 
 use std::path::Path;
 
@@ -26,9 +26,14 @@ pub(super) fn check_references(
         Ok(refs) => refs,
         Err(error) => return report.fault_at(path, 0, error.message()),
     };
+    let part = |above: usize| path.ancestors().nth(above)?.file_name()?.to_str();
+    let own = part(4).zip(part(3)).and_then(|(namespace, table)| TableName::new(namespace, table).ok());
     for (table, name) in refs.iter() {
         let Ok(table) = table.parse::<TableName>() else { continue };
-        let dirs = [mob_family_dir(root, &table, family), mob_archive_dir(root, &table, family)];
+        let dirs = std::iter::once(&table)
+            .chain(&own)
+            .flat_map(|table| [mob_family_dir(root, table, family), mob_archive_dir(root, table, family)]);
+        let dirs: Vec<_> = dirs.collect();
         if !dirs.iter().any(|dir| fs.exists(&dir.join(name)).unwrap_or(false)) {
             let what = format_args!("the MOB file {name} of {table}, which it names, does not exist");
             report.fault_at(path, 0, what);

@@ -5,9 +5,14 @@
 //! those that were used last stay, as many as `hbase.mob.cache.evict.remain.ratio` of the limit.
 //! HBase evicts in a thread of its own, too; here every opening evicts, so the limit always holds.
 //!
+//! These files are not among the store files that [`OpenFiles`](crate::store::OpenFiles) counts, so
+//! that they never cause a flush to be refused. The server's limit of open files caps their number
+//! ([`MobFileCacheConfig::at_most`]). Compactions open files for themselves.
+//!
 //! Files are opened without the lock. If two threads open a file at once, one of the two readers is
 //! dropped. A reader of a file that is archived or deleted meanwhile stays usable on a local file
-//! system; if a read fails, the caller [removes](MobFileCache::remove) it and looks elsewhere.
+//! system; if a read fails, the caller [closes](MobFileCache::close) it and looks elsewhere. A file
+//! that is archived is closed here, so that its space is free once it is deleted.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +26,6 @@ use evenkeel_hfile::HFileReader;
 use parking_lot::Mutex;
 
 use super::MobMetrics;
-use crate::store::CountedFiles;
 
 const FILES_MAX: &str = "hbase.mob.file.cache.size";
 const REMAIN_RATIO: &str = "hbase.mob.cache.evict.remain.ratio";
@@ -55,6 +59,19 @@ impl MobFileCacheConfig {
             remain_ratio: remain_ratio.clamp(0.0, 1.0),
         })
     }
+
+    /// The same, with no more open files than `files_max`.
+    #[must_use]
+    pub fn at_most(self, files_max: usize) -> Self {
+        if self.files_max > files_max {
+            tracing::info!(
+                limit = files_max,
+                wanted = self.files_max,
+                "fewer MOB files stay open than {FILES_MAX} permits, because of the limit of open files"
+            );
+        }
+        Self { files_max: self.files_max.min(files_max), ..self }
+    }
 }
 
 /// The open MOB files of a server, and its counts. See the module.
@@ -73,7 +90,6 @@ struct OpenMobFile {
     reader: Arc<HFileReader>,
     /// The number of the last access.
     used: u64,
-    _counted: CountedFiles,
 }
 
 impl MobFileCache {
@@ -120,23 +136,30 @@ impl MobFileCache {
         &self,
         path: &Path,
         wait: Wait,
-        open: impl FnOnce() -> Result<(Arc<HFileReader>, CountedFiles)>,
+        open: impl FnOnce() -> Result<Arc<HFileReader>>,
     ) -> TryResult<Arc<HFileReader>> {
-        if let Some(file) = self.files.lock().get_mut(path) {
-            file.used = self.accesses.fetch_add(1, Relaxed);
-            return Ok(Arc::clone(&file.reader));
+        if let Some(reader) = self.get(path) {
+            return Ok(reader);
         }
         if wait == Wait::Never {
             return Err(TryError::WouldWait);
         }
-        let (reader, counted) = open()?;
+        let reader = open()?;
         let used = self.accesses.fetch_add(1, Relaxed);
         self.misses.fetch_add(1, Relaxed);
         if self.config.files_max > 0 {
-            let file = OpenMobFile { reader: Arc::clone(&reader), used, _counted: counted };
+            let file = OpenMobFile { reader: Arc::clone(&reader), used };
             drop(self.insert(path, file));
         }
         Ok(reader)
+    }
+
+    /// Returns an open file.
+    pub(super) fn get(&self, path: &Path) -> Option<Arc<HFileReader>> {
+        let mut files = self.files.lock();
+        let file = files.get_mut(path)?;
+        file.used = self.accesses.fetch_add(1, Relaxed);
+        Some(Arc::clone(&file.reader))
     }
 
     /// Adds a file. Returns the files that it displaces, which the caller closes.
@@ -159,8 +182,9 @@ impl MobFileCache {
         displaced
     }
 
-    /// Closes a file after an error, so that the next read opens it again.
-    pub(super) fn remove(&self, path: &Path) {
+    /// Closes a file: after an error, so that the next read opens it again, or because it is
+    /// archived.
+    pub fn close(&self, path: &Path) {
         let removed = self.files.lock().remove(path);
         if removed.is_some() {
             self.evicted.fetch_add(1, Relaxed);
@@ -176,11 +200,9 @@ mod tests {
     use evenkeel_hfile::{HFileContext, HFileWriter, OpenOptions, StoreFileMeta};
 
     use super::*;
-    use crate::store::OpenFiles;
-
     #[test]
     fn at_most_as_many_files_stay_open_as_allowed() {
-        let (fs, counts) = (MemoryFileSystem::new(), Arc::new(OpenFiles::default()));
+        let fs = MemoryFileSystem::new();
         let paths: Vec<_> = (0..9).map(|i| PathBuf::from(format!("/mob/{i}"))).collect();
         for path in &paths {
             let writer = HFileWriter::create(&fs, path, HFileContext::default()).expect("created");
@@ -189,9 +211,7 @@ mod tests {
         let cache = MobFileCache::new(MobFileCacheConfig { files_max: 4, remain_ratio: 0.5 });
         let open = |i: usize, wait| {
             cache.open(&paths[i], wait, || {
-                let reader =
-                    HFileReader::open_path(&fs, &paths[i], Arc::new(NoCache), &OpenOptions::default())?;
-                Ok((reader, counts.count(1)))
+                HFileReader::open_path(&fs, &paths[i], Arc::new(NoCache), &OpenOptions::default())
             })
         };
         assert!(matches!(open(0, Wait::Never), Err(TryError::WouldWait)));
@@ -209,7 +229,7 @@ mod tests {
             open(i, Wait::Allowed).expect("opened");
             assert!(cache.len() <= 4);
         }
-        cache.remove(&paths[8]);
+        cache.close(&paths[8]);
         assert!(matches!(open(8, Wait::Never), Err(TryError::WouldWait)));
         let lost = cache.open(Path::new("/mob/x"), Wait::Allowed, || {
             Err(HBaseError::new(ErrorKind::FileNotFound, "lost"))
@@ -217,7 +237,13 @@ mod tests {
         assert!(matches!(lost, Err(TryError::Failed(_))));
         let none = MobFileCache::new(MobFileCacheConfig { files_max: 0, remain_ratio: 0.5 });
         let reader = open(0, Wait::Allowed).expect("opened");
-        none.open(&paths[0], Wait::Allowed, || Ok((reader, counts.count(1)))).expect("opened");
+        none.open(&paths[0], Wait::Allowed, || Ok(reader)).expect("opened");
         assert!(none.is_empty());
+    }
+
+    #[test]
+    fn the_limit_of_open_files_caps_the_cache() {
+        let config = MobFileCacheConfig::default();
+        assert_eq!((config.at_most(128).files_max, config.at_most(5000).files_max), (128, 1000));
     }
 }

@@ -1,5 +1,6 @@
 //! [`MobReader`]: finds the cell that a reference stands for (`HMobStore.resolve`).
 
+use std::cmp::Ordering;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use evenkeel_hfile::{DataBlockEncoding, HFileReader, HFileScanner, OpenOptions, 
 use super::MobFileCache;
 use crate::operations::Scan;
 use crate::scanner::{CellSource, MobCell, MobResolver};
-use crate::store::{CountedFiles, OpenFiles, StoreEnv};
+use crate::store::StoreEnv;
 
 /// Reads MOB files for one store. See the module.
 #[derive(Debug)]
@@ -23,16 +24,15 @@ pub(in crate::store) struct MobReader {
     root: PathBuf,
     blocks: Arc<dyn BlockCache>,
     files: Arc<MobFileCache>,
-    open_files: Arc<OpenFiles>,
     family: String,
     table: TableName,
     options: OpenOptions,
 }
 
 /// The outcome of looking for a reference's cell.
-pub(in crate::store) enum MobLookup {
+pub(in crate::store) enum MobLookup<T = Box<HFileScanner>> {
     /// A cursor at the cell.
-    Found(Box<HFileScanner>),
+    Found(T),
     /// The reference names no file or no table.
     Malformed,
     /// The file, or its cell, does not exist. The error is that of a read.
@@ -46,7 +46,6 @@ impl MobReader {
             root: env.root.clone(),
             blocks: Arc::clone(&env.cache),
             files: Arc::clone(&env.mob),
-            open_files: Arc::clone(&env.open_files),
             family: family.name_text(),
             table: table.clone(),
             options: OpenOptions { in_memory: family.in_memory(), ..OpenOptions::default() },
@@ -74,7 +73,7 @@ impl MobReader {
             match self.find_in(path, reference, options) {
                 Ok(found) => return Ok(found),
                 Err(TryError::Failed(error)) => {
-                    self.files.remove(path);
+                    self.files.close(path);
                     if error.kind() != ErrorKind::FileNotFound {
                         return Err(error.into());
                     }
@@ -82,11 +81,34 @@ impl MobReader {
                 Err(error) => return Err(error),
             }
         }
-        let message = format!(
-            "java.io.FileNotFoundException: the MOB file {} could not be found in the locations {locations:?}",
-            parsed.file
-        );
-        Ok(MobLookup::Missing(HBaseError::do_not_retry(message)))
+        Ok(MobLookup::Missing(lost_file(parsed.file, &locations)))
+    }
+
+    /// Returns a scanner of a MOB file for a compaction. A file that is not open is opened for it
+    /// alone. An error is that of a read if the file is in none of its places.
+    ///
+    /// # Errors
+    /// `CorruptHFileException` and `IOException` if the file cannot be opened.
+    pub(super) fn scanner(
+        &self,
+        table: &TableName,
+        file: &str,
+    ) -> Result<std::result::Result<HFileScanner, HBaseError>> {
+        let locations = self.locations(table, file);
+        for path in &locations {
+            let reader = match self.files.get(path).map_or_else(|| self.open(path), Ok) {
+                Ok(reader) => reader,
+                Err(error) if error.kind() == ErrorKind::FileNotFound => continue,
+                Err(error) => return Err(error),
+            };
+            return Ok(Ok(reader.scanner(COMPACTION)));
+        }
+        Ok(Err(lost_file(file, &locations)))
+    }
+
+    /// Closes a MOB file wherever it is.
+    pub(super) fn close(&self, table: &TableName, file: &str) {
+        self.locations(table, file).iter().for_each(|path| self.files.close(path));
     }
 
     /// Where a MOB file may be, in lookup order: a file moves from the first directory of a table
@@ -111,25 +133,36 @@ impl MobReader {
         let mut scanner = reader.scanner(options);
         match seek_cell(&mut scanner, reference)? {
             true => Ok(MobLookup::Found(Box::new(scanner))),
-            false => Ok(MobLookup::Missing(HBaseError::do_not_retry(format!(
-                "the MOB file {} has no cell {reference:?}",
-                path.display()
-            )))),
+            false => Ok(MobLookup::Missing(lost_cell(reference, path))),
         }
     }
 
-    fn open(&self, path: &std::path::Path) -> Result<(Arc<HFileReader>, CountedFiles)> {
-        let reader = HFileReader::open_path(&*self.fs, path, Arc::clone(&self.blocks), &self.options)?;
-        Ok((reader, self.open_files.count(1)))
+    fn open(&self, path: &std::path::Path) -> Result<Arc<HFileReader>> {
+        HFileReader::open_path(&*self.fs, path, Arc::clone(&self.blocks), &self.options)
     }
 }
 
+/// The error of a read whose MOB file is in none of its places.
+fn lost_file(file: &str, locations: &[PathBuf]) -> HBaseError {
+    HBaseError::do_not_retry(format!(
+        "java.io.FileNotFoundException: the MOB file {file} could not be found in the locations {locations:?}"
+    ))
+}
+
+/// The error of a read whose MOB file does not have its cell.
+pub(super) fn lost_cell(reference: &CellRef<'_>, path: &std::path::Path) -> HBaseError {
+    HBaseError::do_not_retry(format!("the MOB file {} has no cell {reference:?}", path.display()))
+}
+
 /// Moves to the cell with the reference's key and sequence id; if there is none, to the first one
-/// of the key. Returns false if there is no cell of the key.
-fn seek_cell(scanner: &mut HFileScanner, reference: &CellRef<'_>) -> TryResult<bool> {
+/// of the key. Returns false if there is no cell of the key. A scanner before the cell does not
+/// read its block again.
+pub(super) fn seek_cell(scanner: &mut HFileScanner, reference: &CellRef<'_>) -> TryResult<bool> {
     let first = reference.with_seq_id(u64::MAX);
+    let order = scanner.reader().comparator();
+    let is_before = scanner.cell().is_some_and(|cell| order.compare(&cell, &first) == Ordering::Less);
     let mut versions = 0;
-    if !scanner.seek(&first)? {
+    if !(if is_before { scanner.reseek(&first)? } else { scanner.seek(&first)? }) {
         return Ok(false);
     }
     while let Some(cell) = scanner.cell().filter(|cell| cell.key() == reference.key()) {

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_block_cache::NoCache;
-use evenkeel_common::mob::MobFileRefs;
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::mob::{MobFileRefs, mob_family_dir, mob_region};
+use evenkeel_common::{HBaseError, Result, TableName};
 use evenkeel_hfile::{HFileReader, OpenOptions, keys};
 
 use super::references_of;
+use crate::links;
 use crate::store::{Store, StoreFile};
 
 /// The MOB files that the store files of one or more stores refer to.
@@ -53,10 +54,13 @@ impl MobReferences {
     }
 }
 
-/// Returns true if a file without a list may have references: it has cells, some with tags. Its
-/// writer was a client or HBase before 2.5.
-fn may_refer(file: &HFileReader) -> bool {
-    file.entry_count() > 0 && file.file_infos().get_i32(keys::MAX_TAGS_LEN).is_some_and(|bytes| bytes > 0)
+/// Returns true if a file has no list and may have references: it has cells, some with tags. Its
+/// writer was a client or HBase, which writes lists since 2.5, and only for families with MOB files.
+pub(super) fn may_refer(file: &HFileReader) -> bool {
+    let has_list = file.file_info(keys::MOB_FILE_REFS).is_some();
+    !has_list
+        && file.entry_count() > 0
+        && file.file_infos().get_i32(keys::MAX_TAGS_LEN).is_some_and(|bytes| bytes > 0)
 }
 
 impl Store {
@@ -83,17 +87,25 @@ impl Store {
         self.mob.is_pending(name)
     }
 
-    /// An error that names the store file with unknown references.
+    /// Refuses a file of a client that refers to MOB files of another table, whose cleaner does not
+    /// know of it, unless this table has links to them.
     ///
     /// # Errors
-    /// `IOException`.
-    pub fn check_known(references: &MobReferences) -> Result<()> {
-        match &references.unknown {
-            None => Ok(()),
-            Some(file) => Err(HBaseError::io(format!(
-                "{file}: a store file with tags and without a list of MOB files; none is archived until it is \
-                 compacted"
-            ))),
+    /// `DoNotRetryIOException` for such a file, or one whose list is malformed, and `IOException`.
+    pub(in crate::store) fn check_bulk_references(&self, file: &HFileReader) -> Result<()> {
+        let refs = references_of(file).map_err(|error| HBaseError::do_not_retry(error.message().to_owned()))?;
+        let own = self.region.table().to_string();
+        for (table, name) in refs.iter().filter(|(table, _)| *table != own) {
+            let table: TableName = table.parse()?;
+            let link = links::link_to(&table, mob_region(&table).encoded_name(), name);
+            let dir = mob_family_dir(&self.env.root, self.region.table(), &self.family.name_text());
+            if !self.env.fs.exists(&dir.join(link.name()))? {
+                return Err(HBaseError::do_not_retry(format!(
+                    "{}: its values are in the MOB file {name} of the table {table}, which may be deleted at any time",
+                    file.name()
+                )));
+            }
         }
+        Ok(())
     }
 }

@@ -176,7 +176,7 @@ fn a_mob_file_may_be_in_the_archive() {
     let name = &store.mob_files()[0];
     store.env.fs.mkdirs(&archive).expect("made");
     store.env.fs.rename(&mob_dir().join(name), &archive.join(name)).expect("archived");
-    store.env.mob.remove(&mob_dir().join(name));
+    store.env.mob.close(&mob_dir().join(name));
     assert_eq!(store.values(), values);
 }
 
@@ -494,16 +494,164 @@ fn malformed_references_are_kept_and_read_as_empty_values() {
         qualifier: b"q",
         timestamp: 5,
         kind: CellType::Put,
-        value: b"\0\0\0\x09../x",
+        value: b"",
         tags: &[0, 1, 5],
     };
-    store.add_cell(cell.build());
+    let store_file = with_long_and_short().store.files()[0].name.clone();
+    let names = ["../x".to_owned(), "n".repeat(300), store_file, "t=77aa-00ff".to_owned()];
+    for (row, name) in ["a1", "a2", "a3", "a4"].iter().zip(&names) {
+        let value = [b"\0\0\0\x09", name.as_bytes()].concat();
+        let cell = evenkeel_common::cell::KeyValueBuilder { row: row.as_bytes(), value: &value, ..cell };
+        store.add_cell(cell.build());
+    }
     store.flush(u64::MAX);
-    assert_eq!(store.values(), ["a/q/5/"]);
+    let empty = ["a1/q/5/", "a2/q/5/", "a3/q/5/", "a4/q/5/"].map(str::to_owned);
+    assert_eq!(store.values(), empty);
     store.put("b", 5, LONG);
     store.flush(u64::MAX);
     store.compact(true, u64::MAX).expect("compacted");
-    assert_eq!(store.values(), ["a/q/5/".to_owned(), format!("b/q/5/{LONG}")]);
+    assert_eq!(store.values(), [&empty[..], &[format!("b/q/5/{LONG}")]].concat());
+}
+
+/// A cell with a tag that is none of references.
+fn tagged(row: &[u8]) -> KeyValue {
+    let cell = evenkeel_common::cell::KeyValueBuilder {
+        row,
+        family: b"f",
+        qualifier: b"q",
+        timestamp: 5,
+        kind: CellType::Put,
+        value: b"v",
+        tags: &[0, 2, 64, 1],
+    };
+    cell.build()
+}
+
+/// A reference to a MOB file of a table, which need not exist.
+fn reference(row: &str, table: &str, file: &str) -> KeyValue {
+    let table = table.parse().expect("legal");
+    let mut writer = evenkeel_common::mob::ReferenceWriter::new(&table).expect("short");
+    let cell = KeyValue::put(row.as_bytes(), b"f", b"q", 5, LONG.as_bytes());
+    KeyValue::copy_of(&writer.reference(&cell.as_cell(), file).expect("fits"))
+}
+
+/// Writes a HFile as a client, or HBase before 2.5, does: without a list unless `refs` is one.
+fn foreign_file(store: &TestStore, path: &Path, cells: &[KeyValue], refs: Option<&[u8]>) {
+    store.env.fs.delete(path).expect("deleted");
+    let context = evenkeel_hfile::HFileContext { includes_tags: true, ..Default::default() };
+    let mut writer = evenkeel_hfile::HFileWriter::create(&*store.env.fs, path, context).expect("created");
+    for cell in cells {
+        writer.append(&cell.as_cell()).expect("in order");
+    }
+    if let Some(refs) = refs {
+        writer.append_file_info(keys::MOB_FILE_REFS, refs.to_vec());
+    }
+    let meta = evenkeel_hfile::StoreFileMeta { max_seq_id: Some(5), ..Default::default() };
+    writer.finish(meta).expect("written");
+}
+
+#[test]
+fn a_file_without_a_list_may_have_references_until_it_is_compacted() {
+    let mut store = with_long_and_short();
+    let name = store.mob_files()[0].clone();
+    let file = store.store.dirs.family.join("0123456789abcdef0123456789abcdef");
+    foreign_file(&store, &file, &[reference("a", "t", &name), tagged(b"b")], None);
+    let own = store.store.files()[0].name.clone();
+    store.env.fs.delete(&store.store.dirs.family.join(own)).expect("deleted");
+    store.alter(&[("VERSIONS", "3")]);
+    assert!(store.store.mob_references().expect("read").unknown.is_some());
+    assert_eq!(store.values(), [format!("a/q/5/{LONG}"), "b/q/5/v".to_owned()]);
+    let request = store.store.select(crate::store::CompactionKind::References).expect("a file");
+    let result = store.store.compact(&request, u64::MAX).expect("compacted");
+    store.store.commit_compaction(request, &result).expect("committed");
+    let references = store.store.mob_references().expect("read");
+    assert!(references.unknown.is_none() && references.refs.contains("t", &name));
+    store.compact(true, u64::MAX).expect("compacted");
+    let references = store.store.mob_references().expect("read");
+    assert!(references.unknown.is_none() && references.refs.is_empty());
+    assert_eq!(store.values(), [format!("a/q/5/{LONG}"), "b/q/5/v".to_owned()]);
+}
+
+#[test]
+fn files_with_tags_have_a_list_in_every_family() {
+    let mut store = TestStore::new(&[]);
+    store.add_cell(tagged(b"a"));
+    store.flush(u64::MAX);
+    let references = store.store.mob_references().expect("read");
+    assert!(references.unknown.is_none() && references.refs.is_empty());
+    assert!(!store.store.mob.resolves(), "no scanner looks for references");
+    store.put("b", 5, "v");
+    store.flush(u64::MAX);
+    store.compact(true, u64::MAX).expect("compacted");
+    assert!(store.store.mob_references().expect("read").unknown.is_none() && !store.store.mob.resolves());
+    let name = with_long_and_short().mob_files()[0].clone();
+    store.add_cell(reference("c", "t", &name));
+    store.flush(u64::MAX);
+    assert!(store.store.mob_references().expect("read").refs.contains("t", &name));
+}
+
+#[test]
+fn bulk_loaded_files_refer_to_mob_files_of_their_table_or_to_linked_ones() {
+    let store = with_long_and_short();
+    let name = store.mob_files()[0].clone();
+    let path = Path::new("/hbase/staging/f/file");
+    let check = |table: &str, refs: &str| {
+        foreign_file(&store, path, &[reference("a", table, &name)], Some(refs.as_bytes()));
+        store.store.check_bulk_file(path)
+    };
+    assert!(check("t", &format!("t/{name}")).expect("of this table"));
+    let other = format!("other/{name}");
+    assert_eq!(check("other", &other).expect_err("refused").kind(), ErrorKind::DoNotRetry);
+    assert_eq!(check("t", "malformed").expect_err("refused").kind(), ErrorKind::DoNotRetry);
+    let table = "other".parse().expect("legal");
+    let mob_region = evenkeel_common::mob::mob_region(&table);
+    let link = crate::links::link_to(&table, mob_region.encoded_name(), &name);
+    store.env.fs.write_atomically(&mob_dir().join(link.name()), b"").expect("written");
+    assert!(check("other", &other).expect("linked"));
+}
+
+#[test]
+fn a_reference_keeps_its_sequence_id() {
+    let mut store = TestStore::new(MOB);
+    let first = store.put("a", 5, LONG);
+    let second = store.put("a", 5, OTHER);
+    store.flush(first);
+    store.clock.advance_ms(10 * 24 * 60 * 60 * 1000);
+    let request = store.store.select(crate::store::CompactionKind::References).expect("a file");
+    let result = store.store.compact(&request, first).expect("compacted");
+    store.store.commit_compaction(request, &result).expect("committed");
+    let at = |read_point| drain(&mut store.scanner(Scan::default(), read_point)).expect("read").concat();
+    assert_eq!((at(first), at(second)), (vec![format!("a/q/5/{LONG}")], vec![format!("a/q/5/{OTHER}")]));
+}
+
+#[test]
+fn a_compaction_reads_a_block_once_for_all_its_values() {
+    let (mut store, fs) = faulty();
+    for row in 0..200 {
+        store.put(&format!("{row:03}"), 5, LONG);
+    }
+    store.flush(u64::MAX);
+    let values = store.values();
+    // Opening the file and reading its only block need fewer reads than that.
+    fs.inject(Fault::on(Op::Read, "mobdir").after(20).always());
+    store.compact(true, u64::MAX).expect("compacted");
+    fs.clear();
+    assert_eq!(store.values(), values);
+}
+
+#[test]
+fn a_compaction_finds_a_file_that_is_archived_meanwhile() {
+    let store = with_long_and_short();
+    let values = store.values();
+    let archive = mob_archive_dir(Path::new("/hbase"), region().table(), "f");
+    store.env.fs.mkdirs(&archive).expect("made");
+    for name in store.mob_files() {
+        store.env.fs.rename(&mob_dir().join(&name), &archive.join(&name)).expect("archived");
+        store.env.mob.close(&mob_dir().join(&name));
+    }
+    store.compact(true, u64::MAX).expect("compacted");
+    store.env.fs.delete(&archive).expect("deleted");
+    assert_eq!(store.values(), values);
 }
 
 #[test]

@@ -8,8 +8,8 @@
 //! | a reference, value below or at it | stays | replaced by the cell |
 //! | any other | stays | stays |
 //!
-//! A requested compaction of halves of a parent's files, as after a split, counts as any other: it
-//! rewrites no MOB file. A family without `IS_MOB` has no threshold: its references are replaced by their cells.
+//! A compaction that only makes a region independent of its parent's files, as after a split, is no
+//! requested one: it rewrites no MOB file. A family without `IS_MOB` has no threshold: its references are replaced by their cells.
 //!
 //! The MOB file is written in the region's temporary directory, which each open of the region
 //! empties. It is moved to the MOB directory once it and the store files are complete and read
@@ -17,15 +17,15 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_common::mob::{
-    MobFileName, MobFileRefs, MobReference, ReferenceWriter, is_reference, mob_family_dir,
-};
+use evenkeel_common::mob::{MobFileName, MobFileRefs, ReferenceWriter, is_reference, mob_family_dir};
 use evenkeel_common::{CellRef, CellType, HBaseError, Result, TryError};
 use evenkeel_hfile::{
     BloomType, CacheOnWritePolicy, HFileScanner, HFileWriter, StoreFileMeta, WrittenFile, keys,
 };
 
-use super::reader::{COMPACTION, MobLookup};
+use super::note_reference;
+use super::reader::MobLookup;
+use super::sources::MobSources;
 use crate::store::Store;
 use crate::store::file_writer::NewFileOptions;
 
@@ -60,6 +60,7 @@ pub(in crate::store) struct MobWriter<'a> {
     meta: StoreFileMeta,
     threshold: u64,
     references: ReferenceWriter,
+    sources: MobSources,
     open: Option<OpenMobWriter>,
     /// In the order in which they were written.
     pub finished: Vec<WrittenMobFile>,
@@ -113,6 +114,7 @@ impl<'a> MobWriter<'a> {
             meta: meta.clone(),
             threshold: store.mob.threshold.unwrap_or(u64::MAX),
             references: ReferenceWriter::new(store.region.table())?,
+            sources: MobSources::default(),
             open: None,
             finished: Vec::new(),
             flushed: Moved::default(),
@@ -165,11 +167,7 @@ impl<'a> MobWriter<'a> {
         refs: &mut MobFileRefs,
         append: &mut dyn FnMut(&CellRef<'_>) -> Result<()>,
     ) -> Result<()> {
-        if let Ok(reference) = MobReference::of(cell) {
-            // A reference of HBase before the tag is to a file of its own table.
-            let table = reference.table_name(cell).unwrap_or_else(|_| self.store.region.table().clone());
-            refs.insert(&table.to_string(), reference.file);
-        }
+        note_reference(cell, self.store.region.table(), refs);
         append(cell)
     }
 
@@ -180,8 +178,8 @@ impl<'a> MobWriter<'a> {
         refs: &mut MobFileRefs,
         append: &mut dyn FnMut(&CellRef<'_>) -> Result<()>,
     ) -> Result<u64> {
-        let scanner = match self.store.mob.reader().find(cell, COMPACTION).map_err(TryError::into_failure)? {
-            MobLookup::Found(scanner) => scanner,
+        let mut source = match self.sources.find(self.store.mob.reader(), cell)? {
+            MobLookup::Found(source) => source,
             MobLookup::Malformed => return self.keep(cell, refs, append).map(|()| 0),
             MobLookup::Missing(_) if self.store.config.mob.discards_misses => {
                 tracing::warn!(store = %self.store.label(), ?cell, "a cell whose MOB file is lost is dropped");
@@ -189,16 +187,18 @@ impl<'a> MobWriter<'a> {
             }
             MobLookup::Missing(error) => return Err(error.context("Mob compaction failed")),
         };
-        let found = current_cell(&scanner)?.with_seq_id(cell.seq_id());
-        let bytes = found.value().len() as u64;
-        if bytes <= self.threshold {
+        let mut bytes = source.scanner.enter_block().map_err(TryError::into_failure)?;
+        let found = current_cell(&source.scanner)?.with_seq_id(cell.seq_id());
+        let value_bytes = found.value().len() as u64;
+        if value_bytes <= self.threshold {
             self.from_mob.add(&found);
             append(&found)?;
-        } else if self.is_large(&scanner) {
+        } else if self.is_large(&source.scanner) {
             self.keep(cell, refs, append)?;
         } else if self.write_to_mob_file(&found, refs, append)? {
-            return Ok(2 * bytes);
+            bytes += value_bytes;
         }
+        self.sources.put_back(source);
         Ok(bytes)
     }
 

@@ -70,6 +70,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::background::CompactionState;
+    use crate::config::RegionServerConfig;
     use crate::testing::{TestServer, specifier};
 
     #[test]
@@ -80,6 +82,28 @@ mod tests {
         assert_eq!(convert::region::mob_region_table(&region).as_ref(), Some(mob.table()));
         let request = pb::CompactRegionRequest { region, ..Default::default() };
         compact(&server.server, request).expect("no family has MOB files");
+    }
+
+    #[test]
+    fn a_request_for_the_mob_region_rewrites_mob_files() {
+        let server = TestServer::new(RegionServerConfig::default());
+        let region = server.open_with_mob_file();
+        let old = server.mob_files();
+        let mob = evenkeel_common::mob::mob_region(region.info().table());
+        let request = |family: &'static [u8]| pb::CompactRegionRequest {
+            region: convert::region::specifier(&mob),
+            major: Some(false),
+            family: Some(family.into()),
+        };
+        compact(&server.server, request(b"g")).expect("no such family");
+        let state = || server.server.background.compaction_state(region.info().encoded_name());
+        assert_eq!(state(), CompactionState::None);
+        compact(&server.server, request(b"f")).expect("requested");
+        while state() != CompactionState::None {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let new = server.mob_files();
+        assert!(new.len() == 2 && new.iter().filter(|name| !old.contains(name)).count() == 1, "{new:?}");
     }
 
     #[test]

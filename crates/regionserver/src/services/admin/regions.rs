@@ -123,8 +123,38 @@ fn flush(server: &Arc<RegionServer>, request: pb::FlushRegionRequest) -> Result<
 mod tests {
     use bytes::Bytes;
 
+    use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op};
+    use evenkeel_wal::WalConfig;
+
     use super::*;
+    use crate::config::RegionServerConfig;
     use crate::testing::{TestServer, cell, put, specifier};
+
+    #[test]
+    fn the_mob_region_has_the_state_of_the_compactions_of_its_table() {
+        let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+        let server =
+            TestServer::over(Arc::new(fs.clone()), RegionServerConfig::default(), WalConfig::default());
+        let region = server.open_with_mob_file();
+        let mob = mob_region(region.info().table());
+        let request = pb::GetRegionInfoRequest {
+            region: convert::region::specifier(&mob),
+            compaction_state: Some(true),
+            ..Default::default()
+        };
+        let info = || region_info(&server.server, request.clone()).expect("accepted");
+        assert_eq!((info().region_info, info().splittable), (pb::RegionInfo::from(&mob), Some(false)));
+        assert_eq!(info().compaction_state, Some(CompactionState::None as i32));
+        let latch = Latch::new();
+        fs.inject(Fault::on(Op::Create, ".tmp").waits_for(&latch));
+        server.server.background().request_compaction(&region, None, true);
+        latch.wait_for_arrival();
+        assert_eq!(info().compaction_state, Some(CompactionState::Major as i32));
+        latch.open();
+        while info().compaction_state != Some(CompactionState::None as i32) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
 
     #[test]
     fn region_info_returns_the_requested_fields() {
