@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_block_cache::NoCache;
+use evenkeel_common::Result;
 use evenkeel_common::mob::MobFileRefs;
-use evenkeel_common::{HBaseError, Result};
 use evenkeel_hfile::{HFileReader, OpenOptions, keys};
 
 use super::references_of;
@@ -81,19 +81,5 @@ impl Store {
     /// before [`Store::mob_references`]: a file that is not pending any more is in the references.
     pub fn is_mob_file_pending(&self, name: &str) -> bool {
         self.mob.is_pending(name)
-    }
-
-    /// An error that names the store file with unknown references.
-    ///
-    /// # Errors
-    /// `IOException`.
-    pub fn check_known(references: &MobReferences) -> Result<()> {
-        match &references.unknown {
-            None => Ok(()),
-            Some(file) => Err(HBaseError::io(format!(
-                "{file}: a store file with tags and without a list of MOB files; none is archived until it is \
-                 compacted"
-            ))),
-        }
     }
 }
