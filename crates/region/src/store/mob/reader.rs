@@ -145,7 +145,7 @@ fn seek_cell(scanner: &mut HFileScanner, reference: &CellRef<'_>) -> TryResult<b
     if versions == 0 {
         return Ok(false);
     }
-    Ok(scanner.seek(&first)?)
+    scanner.seek(&first)
 }
 
 /// The reader's options of one scan, and its current cell.
