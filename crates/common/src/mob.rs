@@ -2,7 +2,7 @@
 //! `MOB_THRESHOLD` are in MOB files, and the store files hold references to them.
 //!
 //! ```text
-//! MOB file    mobdir/data/<ns>/<table>/<MOB region>/<family>/<name>       an HFile: the whole cells
+//! MOB file    mobdir/data/<ns>/<table>/<MOB region>/<family>/<name>      an HFile: the whole cells
 //! MOB region  one for each table, without rows of its own: start key ".mob", region id 0
 //! name        md5 of the start key, 32 hex | date of the newest cell, yyyyMMdd | uuid, 32 hex
 //!             | '_' | encoded name of the region that wrote the file

@@ -29,10 +29,10 @@
 //! The MOB directory of a table that is neither in hbase:meta nor in the data directory, nor in
 //! `.hbck`, was left by a change, and is archived once all its files are old enough.
 //!
-//! HBase has a cleaner in each RegionServer, which looks at the files of regions that it serves, and
-//! one in the master, for other regions. The latter also archives files by their date once `TTL`
-//! has passed, whether cells refer to them or not, and archives files of regions that were split,
-//! although their daughters refer to them. Here only files without references are archived;
+//! HBase has a cleaner in each RegionServer, which looks at the files of regions that it serves,
+//! and one in the master, for other regions. The latter also archives files by their date once
+//! `TTL` has passed, whether cells refer to them or not, and archives files of regions that were
+//! split, although their daughters refer to them. Here only files without references are archived;
 //! compactions drop expired cells and their references.
 //!
 //! # The archive
@@ -96,8 +96,8 @@ impl MobSettings {
 }
 
 impl Master {
-    /// Runs the cleaner for all tables. Returns the number of archived files. A table that cannot be
-    /// cleaned is logged.
+    /// Runs the cleaner for all tables. Returns the number of archived files. A table that cannot
+    /// be cleaned is logged.
     ///
     /// # Errors
     /// `IOException` if the MOB directories cannot be listed.

@@ -81,10 +81,10 @@ pub use self::flush::FlushOutcome;
 pub use self::flush::policy::FlushPolicyConfig;
 use self::flush::policy::FlushSelection;
 pub use self::load::{FileAges, RegionLoad};
-pub use self::mob_files::MobCleaner;
 pub use self::metrics::{
     Operation, OperationTimes, RegionCount, RegionCounters, RegionCounts, TableOperationTimes,
 };
+pub use self::mob_files::MobCleaner;
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::write_region_info;

@@ -484,9 +484,8 @@ impl Background {
 
     /// Returns the waiting flushes and compactions, the first [`WAITING_LISTED_MAX`] of each queue.
     pub fn waiting(&self) -> (Vec<Arc<Region>>, Vec<WaitingCompaction>) {
-        let of_compaction = |compaction: &Compaction| {
-            (Arc::clone(&compaction.region), compaction.kind.is_of_all_files())
-        };
+        let of_compaction =
+            |compaction: &Compaction| (Arc::clone(&compaction.region), compaction.kind.is_of_all_files());
         let queues = [&self.shared.compactions, &self.shared.large_compactions];
         let mut compactions: Vec<_> =
             queues.into_iter().flat_map(|queue| queue.waiting(of_compaction)).collect();
@@ -662,7 +661,11 @@ impl Shared {
         if self.compaction_pauses.lock().get(name).is_some_and(|pause| now < pause.until) {
             return false;
         }
-        self.request_compaction(Compaction { region: region.clone(), family: None, kind: CompactionKind::Due })
+        self.request_compaction(Compaction {
+            region: region.clone(),
+            family: None,
+            kind: CompactionKind::Due,
+        })
     }
 
     /// Records a failed compaction. Returns the number of consecutive failures, and the pause.
@@ -774,7 +777,11 @@ impl Shared {
             }
             Ok(_) if self.split_if_due(region) => {}
             Ok(true) if region.needs_compaction() => {
-                self.request_compaction(Compaction { region: region.clone(), family: None, kind: CompactionKind::Due });
+                self.request_compaction(Compaction {
+                    region: region.clone(),
+                    family: None,
+                    kind: CompactionKind::Due,
+                });
             }
             Ok(_) => {}
         }

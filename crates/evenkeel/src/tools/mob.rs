@@ -64,7 +64,8 @@ impl MobChecker {
         }
         let mut exists = false;
         for table in std::iter::once(&key.0).chain(&self.own) {
-            for dir in [mob_family_dir(&self.root, table, family), mob_archive_dir(&self.root, table, family)] {
+            for dir in [mob_family_dir(&self.root, table, family), mob_archive_dir(&self.root, table, family)]
+            {
                 exists = exists || self.fs.exists(&dir.join(file))?;
             }
         }

@@ -351,12 +351,16 @@ fn data_that_was_moved_aside_keeps_its_mob_files() {
     assert_eq!((clean_mob(&cluster), mob_files(&cluster)), (0, all.clone()));
     // Not even with the table.
     cluster.run(|master| master.delete_table(table_name(), NO_NONCE)).expect("deleted");
-    let of_region: Vec<_> = all.iter().filter(|name| name.ends_with(region.encoded_name())).cloned().collect();
+    let of_region: Vec<_> =
+        all.iter().filter(|name| name.ends_with(region.encoded_name())).cloned().collect();
     assert!(!of_region.is_empty() && of_region.len() < all.len());
     assert_eq!(mob_files(&cluster), of_region);
     assert_eq!((clean_mob(&cluster), mob_files(&cluster)), (0, of_region));
     // A file there that cannot be read may need any of them.
-    cluster.memory.write_atomically(&aside.join("0123456789abcdef0123456789abcdef"), b"damage").expect("written");
+    cluster
+        .memory
+        .write_atomically(&aside.join("0123456789abcdef0123456789abcdef"), b"damage")
+        .expect("written");
     assert_eq!(clean_mob(&cluster), 0);
 }
 

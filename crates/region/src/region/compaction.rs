@@ -7,7 +7,9 @@ use evenkeel_common::{Result, clock};
 
 use super::{Phase, Region, RegionCount};
 use crate::metrics::CompactionEnd;
-use crate::store::{BackgroundPriority, CompactionKind, CompactionRequest, CompactionResult, Store, StoreFile};
+use crate::store::{
+    BackgroundPriority, CompactionKind, CompactionRequest, CompactionResult, Store, StoreFile,
+};
 
 impl Region {
     /// Returns true if a store has enough files to compact.

@@ -432,7 +432,9 @@ impl MultiFileWriter<'_> {
                 return Err(self.store.error("a cell of no open file"));
             };
             bytes += mob.write(&cell, refs, &mut |cell| match limit {
-                Some(limit) if cell.seq_id() <= limit && !is_reference(cell) => writer.append(&cell.with_seq_id(0)),
+                Some(limit) if cell.seq_id() <= limit && !is_reference(cell) => {
+                    writer.append(&cell.with_seq_id(0))
+                }
                 _ => writer.append(cell),
             })?;
         }

@@ -148,9 +148,9 @@ impl Store {
 
     /// Deletes the outputs of a flush or compaction that readers never saw, wherever they are, the
     /// last one first. `restored` are the files that they were to replace. If one cannot be
-    /// deleted, it stays with those before it until [`Store::discard_leftovers`]. `mob` are MOB files
-    /// to which only the outputs refer. They are deleted once all outputs are; otherwise they are
-    /// left to the cleaner of a later process.
+    /// deleted, it stays with those before it until [`Store::discard_leftovers`]. `mob` are MOB
+    /// files to which only the outputs refer. They are deleted once all outputs are; otherwise they
+    /// are left to the cleaner of a later process.
     pub(super) fn discard_outputs(
         &self,
         mut outputs: Vec<PathBuf>,

@@ -7,9 +7,9 @@
 //! a log; each life has one of the compaction engines, over the files that the others left. A
 //! quarter of the seeds have the store file tracker FILE, and another quarter goes from DEFAULT to
 //! FILE and back, one step in each life or stays. A fifth of the seeds have the values of a family
-//! in MOB files, which are deleted as soon as nothing refers to them. While a flush or a compaction writes a
-//! file, its thread writes rows, and deletes MOB files, between two of its calls, so that the seed
-//! determines when.
+//! in MOB files, which are deleted as soon as nothing refers to them. While a flush or a
+//! compaction writes a file, its thread writes rows, and deletes MOB files, between two of its
+//! calls, so that the seed determines when.
 //!
 //! | the log | promise for an acknowledged write |
 //! |---|---|
@@ -47,7 +47,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::harness::{Cluster, ROOT, IN_MEMORY_COMPACTIONS, increment, put, values};
+use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, ROOT, increment, put, values};
 use crate::watched::{Call, Directory};
 
 const SEEDS: u64 = 1500;

@@ -178,7 +178,7 @@ pub(super) fn seek_cell(scanner: &mut HFileScanner, reference: &CellRef<'_>) -> 
     if versions == 0 {
         return Ok(false);
     }
-    Ok(scanner.seek(&first)?)
+    scanner.seek(&first)
 }
 
 /// The reader's options of one scan, and its current cell.

@@ -93,7 +93,8 @@ impl Store {
     /// # Errors
     /// `DoNotRetryIOException` for such a file, or one whose list is malformed, and `IOException`.
     pub(in crate::store) fn check_bulk_references(&self, file: &HFileReader) -> Result<()> {
-        let refs = references_of(file).map_err(|error| HBaseError::do_not_retry(error.message().to_owned()))?;
+        let refs =
+            references_of(file).map_err(|error| HBaseError::do_not_retry(error.message().to_owned()))?;
         let own = self.region.table().to_string();
         for (table, name) in refs.iter().filter(|(table, _)| *table != own) {
             let table: TableName = table.parse()?;

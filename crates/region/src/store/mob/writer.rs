@@ -4,12 +4,13 @@
 //! | cell | flush, compaction | requested major compaction |
 //! |---|---|---|
 //! | a put with a value above the threshold | to the MOB file, a reference instead | the same |
-//! | a reference, value above the threshold | stays | rewritten, except to large files with `optimized` |
+//! | a reference, value above the threshold | stays | rewritten; `optimized`: if its file is small |
 //! | a reference, value below or at it | stays | replaced by the cell |
 //! | any other | stays | stays |
 //!
 //! A compaction that only makes a region independent of its parent's files, as after a split, is no
-//! requested one: it rewrites no MOB file. A family without `IS_MOB` has no threshold: its references are replaced by their cells.
+//! requested one: it rewrites no MOB file. A family without `IS_MOB` has no threshold: its
+//! references are replaced by their cells.
 //!
 //! The MOB file is written in the region's temporary directory, which each open of the region
 //! empties. It is moved to the MOB directory once it and the store files are complete and read
