@@ -53,7 +53,6 @@ use evenkeel_common::{ConfigError, Configuration, HBaseError, RegionInfo, Result
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_hfile::{HFileLink, StoreFileName};
 use evenkeel_region::archive::archive_file;
-use evenkeel_region::layout;
 use evenkeel_region::region::Region;
 use evenkeel_region::store::MobReferences;
 
