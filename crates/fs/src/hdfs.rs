@@ -52,13 +52,15 @@ pub struct HdfsFileSystem {
     authority: String,
     /// Readers that have checksums of their own read without those of HDFS.
     trusts_callers: bool,
+    /// Permission bits of bulk files; `None` for those of other files.
+    bulk_permission: Option<u32>,
 }
 
 impl HdfsFileSystem {
     /// Creates a file system of the files that `client` reaches. Their URIs begin with
     /// `hdfs://<authority>/`.
     pub fn new(client: HdfsClient, authority: impl Into<String>) -> Self {
-        Self { client, authority: authority.into(), trusts_callers: true }
+        Self { client, authority: authority.into(), trusts_callers: true, bulk_permission: None }
     }
 
     /// Compares also those bytes with the checksums of HDFS which a reader compares with checksums
@@ -66,6 +68,12 @@ impl HdfsFileSystem {
     #[must_use]
     pub fn verify_all(self) -> Self {
         Self { trusts_callers: false, ..self }
+    }
+
+    /// Gives bulk files these permission bits, if there are any.
+    #[must_use]
+    pub fn with_bulk_permission(self, bulk_permission: Option<u32>) -> Self {
+        Self { bulk_permission, ..self }
     }
 
     /// The client behind it.
@@ -100,7 +108,11 @@ impl HdfsFileSystem {
             FileKind::Log => self.client.new_log(),
             FileKind::Small | FileKind::Bulk => self.client.new_file(),
         };
-        NewFile { overwrite: options.overwrite, parents: options.parents, ..file }
+        let permission = match options.kind {
+            FileKind::Bulk => self.bulk_permission.unwrap_or(file.permission),
+            FileKind::Small | FileKind::Log => file.permission,
+        };
+        NewFile { overwrite: options.overwrite, parents: options.parents, permission, ..file }
     }
 }
 

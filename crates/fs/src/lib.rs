@@ -45,7 +45,7 @@ pub use faulty::{Damage, Fault, FaultyFileSystem, Latch, Op};
 pub use hdfs::HdfsFileSystem;
 pub use local::{APPEND_BUFFER_BYTES, LocalFileSystem};
 pub use locality::{BlockHost, BlocksWeight, LOCALHOST, LocalHost};
-pub use location::Location;
+pub use location::{Location, bulk_permission};
 pub use memory::{MemoryFileSystem, SurvivingData};
 pub use power_cut::{PowerCutFileSystem, Recording};
 pub use write_behind::WRITE_BEHIND_BYTES;

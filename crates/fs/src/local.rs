@@ -18,7 +18,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -43,18 +43,25 @@ static MKDIRS_LOCK: RwLock<()> = RwLock::new(());
 pub struct LocalFileSystem {
     /// Bytes of a chunk of write-behind; 0 for no write-behind.
     write_behind_bytes: u64,
+    /// Permission bits of bulk files; `None` for those that the process's umask leaves.
+    bulk_permission: Option<u32>,
 }
 
 impl LocalFileSystem {
     /// Local files, with write-behind in chunks of [`WRITE_BEHIND_BYTES`].
     pub fn new() -> Self {
-        Self { write_behind_bytes: WRITE_BEHIND_BYTES }
+        Self { write_behind_bytes: WRITE_BEHIND_BYTES, bulk_permission: None }
     }
 
     /// The same with write-behind in chunks of `bytes`, rounded down to 64 KiB, for bulk files and
     /// [`AppendFile::write_back`]. 0 leaves all writing to the sync at the end.
     pub fn with_write_behind(self, bytes: u64) -> Self {
-        Self { write_behind_bytes: bytes }
+        Self { write_behind_bytes: bytes, ..self }
+    }
+
+    /// Gives bulk files these permission bits, if there are any.
+    pub fn with_bulk_permission(self, bulk_permission: Option<u32>) -> Self {
+        Self { bulk_permission, ..self }
     }
 
     fn write_behind(&self) -> Option<WriteBehind> {
@@ -91,6 +98,9 @@ impl FileSystem for LocalFileSystem {
         }
         let file =
             OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| with_path(path, e))?;
+        if let Some(permission) = self.bulk_permission.filter(|_| options.kind == FileKind::Bulk) {
+            file.set_permissions(fs::Permissions::from_mode(permission)).map_err(|e| with_path(path, e))?;
+        }
         // Checksums may remain of a file of this name that another program removed.
         checksum_file::remove(path).map_err(|e| with_path(path, e))?;
         Ok(Box::new(LocalAppendFile::new(path, file, options.kind == FileKind::Bulk, self.write_behind())))

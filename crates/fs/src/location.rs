@@ -108,7 +108,7 @@ impl Location {
     /// As [`Location::hdfs_settings`]; the system's error if no thread can be started.
     pub fn file_system(&self, conf: &Configuration) -> io::Result<Arc<dyn FileSystem>> {
         match self.hdfs_settings(conf)? {
-            None => Ok(Arc::new(LocalFileSystem::new())),
+            None => Ok(Arc::new(LocalFileSystem::new().with_bulk_permission(bulk_permission(conf)?))),
             Some(settings) => Ok(Arc::new(self.hdfs_file_system(conf, HdfsClient::new(settings)?)?)),
         }
     }
@@ -119,7 +119,7 @@ impl Location {
     /// # Errors
     /// `InvalidInput` for a setting that cannot be used.
     pub fn hdfs_file_system(&self, conf: &Configuration, client: HdfsClient) -> io::Result<HdfsFileSystem> {
-        let fs = HdfsFileSystem::new(client, self.authority());
+        let fs = HdfsFileSystem::new(client, self.authority()).with_bulk_permission(bulk_permission(conf)?);
         let trusts = conf.get_bool_or(CHECKSUM_VERIFY, true);
         let trusts = trusts.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         Ok(if trusts { fs } else { fs.verify_all() })
@@ -151,6 +151,23 @@ fn authority(uri: &str) -> &str {
 fn unusable(text: &str) -> io::Error {
     let what = format!("{text} is neither a local path nor a URI with file: or hdfs:");
     io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+/// Returns the permission bits of store files (`CommonFSUtils.getFilePermissions`). With
+/// `hbase.data.umask.enable` they are 777 without `hbase.data.umask`, and Hadoop's file systems
+/// remove the bits of `fs.permissions.umask-mode`, too. `None` without that setting: store files
+/// have the permissions of other files.
+///
+/// # Errors
+/// `InvalidInput` for a setting that cannot be used.
+pub fn bulk_permission(conf: &Configuration) -> io::Result<Option<u32>> {
+    let invalid = |e| io::Error::new(io::ErrorKind::InvalidInput, e);
+    if !conf.get_bool_or("hbase.data.umask.enable", false).map_err(invalid)? {
+        return Ok(None);
+    }
+    let of_data = conf.get_umask_or("hbase.data.umask", 0).map_err(invalid)?;
+    let of_all = conf.get_umask_or("fs.permissions.umask-mode", 0o022).map_err(invalid)?;
+    Ok(Some(0o777 & !of_data & !of_all))
 }
 
 #[cfg(test)]
@@ -211,5 +228,35 @@ mod tests {
         assert!(!of("hdfs://a/x").is_beside(&of("hdfs://b/x")));
         assert!(!of("hdfs://a/x").is_beside(&of("/x")));
         assert!(of("/x").is_beside(&of("file:///y")));
+    }
+
+    #[test]
+    fn store_files_have_the_permissions_of_their_umask() {
+        use std::os::unix::fs::PermissionsExt;
+
+        use crate::CreateOptions;
+        let of = |settings: &[(&str, &str)]| {
+            let mut conf = Configuration::new();
+            settings.iter().for_each(|(key, value)| conf.set(*key, *value));
+            bulk_permission(&conf)
+        };
+        let enabled = ("hbase.data.umask.enable", "true");
+        assert_eq!(of(&[("hbase.data.umask", "077")]).expect("off"), None);
+        assert_eq!(of(&[enabled]).expect("legal"), Some(0o755));
+        assert_eq!(of(&[enabled, ("hbase.data.umask", "077")]).expect("legal"), Some(0o700));
+        let both = [enabled, ("hbase.data.umask", "007"), ("fs.permissions.umask-mode", "u=rwx,g=rw,o=")];
+        assert_eq!(of(&both).expect("legal"), Some(0o760));
+        assert!(of(&[enabled, ("hbase.data.umask", "x")]).is_err());
+
+        let dir = tempfile::tempdir().expect("a directory");
+        let mode = |name: &str, fs: LocalFileSystem, options: CreateOptions| {
+            let path = dir.path().join(name);
+            fs.create(&path, options).expect("created").close().expect("closed");
+            std::fs::metadata(&path).expect("there").permissions().mode() & 0o777
+        };
+        let fs = LocalFileSystem::new().with_bulk_permission(Some(0o750));
+        let usual = mode("usual", LocalFileSystem::new(), CreateOptions::BULK);
+        assert_eq!(mode("store-file", fs, CreateOptions::BULK), 0o750);
+        assert_eq!(mode("log", fs, CreateOptions::LOG), usual);
     }
 }

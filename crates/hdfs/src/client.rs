@@ -17,7 +17,7 @@ use crate::error::{HdfsError, Result};
 use crate::excluded::ExcludedDataNodes;
 use crate::lease::{BrokenFile, Leases};
 use crate::log_writer::LogWriter;
-use crate::namenode::{NameNode, NewFile};
+use crate::namenode::{FILE_PERMISSION, NameNode, NewFile};
 use crate::statistics::{ReadCounters, ReadStatistics};
 use crate::{Settings, lease, recovery};
 
@@ -116,6 +116,7 @@ impl HdfsClient {
             parents: false,
             replication: self.shared.settings.replication,
             block_bytes: self.shared.settings.block_bytes,
+            permission: FILE_PERMISSION & !self.shared.settings.umask,
         }
     }
 

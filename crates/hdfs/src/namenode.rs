@@ -27,11 +27,11 @@ use crate::hadoop::hdfs::{
 };
 use crate::rpc::RpcClient;
 
-/// Permission bits of new files: `rw-r--r--`.
-const FILE_PERMISSION: u32 = 0o644;
+/// Permission bits of new files, before the umask: `rw-rw-rw-`.
+pub(crate) const FILE_PERMISSION: u32 = 0o666;
 
-/// Permission bits of new directories: `rwxr-xr-x`.
-const DIRECTORY_PERMISSION: u32 = 0o755;
+/// Permission bits of new directories, before the umask: `rwxrwxrwx`.
+const DIRECTORY_PERMISSION: u32 = 0o777;
 
 /// Bits of `createFlag`.
 mod create_flag {
@@ -60,12 +60,15 @@ pub struct NewFile {
     pub replication: u16,
     /// Bytes of a block, a multiple of 512.
     pub block_bytes: u64,
+    /// Permission bits, such as `0o644`.
+    pub permission: u32,
 }
 
 /// The NameNodes of a name service, and the holder of this client's leases.
 #[derive(Debug)]
 pub struct NameNode {
     rpc: RpcClient,
+    umask: u32,
     client_name: String,
 }
 
@@ -73,7 +76,7 @@ impl NameNode {
     /// Creates the client; opens no connection yet.
     pub fn new(settings: &Settings) -> Self {
         let client_name = format!("evenkeel_{}_{:016x}", std::process::id(), crate::rpc::random_u64());
-        Self { rpc: RpcClient::of_namenodes(settings), client_name }
+        Self { rpc: RpcClient::of_namenodes(settings), umask: settings.umask, client_name }
     }
 
     /// Returns the client name, the holder of this client's leases.
@@ -102,7 +105,7 @@ impl NameNode {
     /// `AlreadyExists`; `NotFound` if the parent is missing and `parents` is not set.
     pub fn create(&self, path: &str, file: NewFile) -> Result<HdfsFileStatusProto> {
         let flags = create_flag::CREATE | create_flag::SHOULD_REPLICATE;
-        let permission = FsPermissionProto { perm: FILE_PERMISSION };
+        let permission = FsPermissionProto { perm: file.permission };
         let request = CreateRequestProto {
             src: path.to_owned(),
             masked: permission,
@@ -284,7 +287,7 @@ impl NameNode {
     pub fn mkdirs(&self, path: &str) -> Result<()> {
         let request = MkdirsRequestProto {
             src: path.to_owned(),
-            masked: FsPermissionProto { perm: DIRECTORY_PERMISSION },
+            masked: FsPermissionProto { perm: DIRECTORY_PERMISSION & !self.umask },
             create_parent: true,
             unmasked: None,
         };

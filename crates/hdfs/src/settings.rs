@@ -11,6 +11,7 @@
 //! | `ipc.client.connect.timeout` | 2000 | milliseconds; Hadoop's 20 s are too long for a log |
 //! | `ipc.client.rpc-timeout.ms` | 15000 | timeout of one call on one NameNode; Hadoop has 120 s |
 //! | `dfs.replication`, `dfs.blocksize` | 3, 128 MiB | of new files; a log has twice that |
+//! | `fs.permissions.umask-mode` | 022 | taken from 666 for files and 777 for directories |
 //! | `dfs.client.socket-timeout` | 60000 | timeout of a read from a DataNode, in milliseconds |
 //! | `dfs.client.use.datanode.hostname` | false | connects to DataNodes by name |
 //! | `dfs.client.hedged.read.threadpool.size` | 0 | concurrent hedged reads; 0 disables them |
@@ -61,6 +62,8 @@ pub struct Settings {
     pub log_replication: u16,
     /// Bytes of the one block of a log, which should be rolled well before it is full.
     pub log_block_bytes: u64,
+    /// Permission bits that new files and directories do not get.
+    pub umask: u32,
     /// True if DataNodes are addressed by host name instead of IP address.
     pub use_datanode_hostname: bool,
     /// The maximum of concurrent hedged reads; 0 disables them.
@@ -95,6 +98,7 @@ impl Settings {
             block_bytes: 128 << 20,
             log_replication: 3,
             log_block_bytes: 256 << 20,
+            umask: 0o022,
             use_datanode_hostname: false,
             hedged_reads_max: 0,
             hedged_threshold: Duration::from_millis(500),
@@ -149,6 +153,7 @@ impl Settings {
             self.block_bytes = bytes_of(&text).ok_or_else(|| conf.unusable("dfs.blocksize", "a size"))?;
         }
         (self.log_replication, self.log_block_bytes) = (self.replication, 2 * self.block_bytes);
+        self.umask = conf.get_umask_or("fs.permissions.umask-mode", self.umask)?;
         self.use_datanode_hostname = conf.get_bool_or("dfs.client.use.datanode.hostname", false)?;
         self.short_circuit = short_circuit(conf)?;
         Ok(())

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
-use evenkeel_fs::{FileSystem, HdfsClient, HdfsSettings, LocalFileSystem, Location};
+use evenkeel_fs::{FileSystem, HdfsClient, HdfsSettings, LocalFileSystem, Location, bulk_permission};
 
 use crate::{io_error, settings};
 
@@ -38,8 +38,9 @@ pub fn root_file_system(conf: &Configuration) -> Result<Arc<dyn FileSystem>> {
 pub fn file_system(conf: &Configuration, location: &Location) -> Result<Arc<dyn FileSystem>> {
     let of_hdfs = location.hdfs_settings(conf).map_err(|e| HBaseError::io(e.to_string()))?;
     let Some(of_hdfs) = of_hdfs else {
+        let permission = bulk_permission(conf).map_err(|e| HBaseError::io(e.to_string()))?;
         let fs = LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(conf)?);
-        return Ok(Arc::new(fs));
+        return Ok(Arc::new(fs.with_bulk_permission(permission)));
     };
     let client = HdfsClient::new(of_servers(conf, of_hdfs)?)?;
     let fs = location.hdfs_file_system(conf, client).map_err(|e| HBaseError::io(e.to_string()))?;

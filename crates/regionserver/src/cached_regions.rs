@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_block_cache::BlockCache;
 use evenkeel_common::clock;
-use evenkeel_common::thread::spawn;
+use evenkeel_common::thread;
 use evenkeel_region::region::Region;
 use parking_lot::Mutex;
 
@@ -49,7 +49,7 @@ impl CachedRegions {
                 let bytes = count(&*cache, &regions);
                 ended.0.lock().bytes = Arc::new(bytes);
             };
-            state.is_counting = spawn("cached-regions", count).is_ok();
+            state.is_counting = thread::spawn("cached-regions", count).is_ok();
         }
         Arc::clone(&state.bytes)
     }

@@ -5,9 +5,9 @@
 //! HBase. A request gets the id of its connection's user when it begins, by one look-up of the
 //! name. Without the setting, a request has no id, and nothing is counted.
 //!
-//! The first [`USERS_MAX`] users are counted, and the first [`HOSTS_MAX`] hosts of each. HBase keeps
-//! about as many, those with the most requests (lossy counting). HBase names a host by a look-up of
-//! its address in the DNS; here it is the address.
+//! The first [`USERS_MAX`] users are counted, and the first [`HOSTS_MAX`] hosts of each. HBase
+//! keeps about as many, those with the most requests (lossy counting). HBase names a host by a
+//! look-up of its address in the DNS; here it is the address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

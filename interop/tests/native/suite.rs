@@ -371,8 +371,8 @@ async fn writes(connection: &Connection) {
     assert!(large.is_final(), "{large}");
 }
 
-/// Reads of replicas. The second replica has the data flushed before it was opened, and gets no more
-/// until it is reopened or refreshes its files.
+/// Reads of replicas. The second replica has the data flushed before it was opened, and gets no
+/// more until it is reopened or refreshes its files.
 async fn replicas(site: &Site, connection: &Connection) {
     let (admin, name) = (connection.admin(), name("replicas"));
     let descriptor = TableDescriptor::new(name.clone()).with_region_replication(2).with_family(family("f"));

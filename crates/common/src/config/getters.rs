@@ -83,6 +83,16 @@ impl Configuration {
         Ok(self.boolean(key)?.unwrap_or(default))
     }
 
+    /// A umask in Hadoop's two forms (`UmaskParser`): octal digits such as `027`, or the
+    /// permissions that it leaves, such as `u=rwx,g=r-x,o=`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] if it is neither, [`ConfigError::Substitution`] as above.
+    pub fn get_umask_or(&self, key: &str, default: u32) -> Result<u32> {
+        let Some(text) = self.get_trimmed(key)?.filter(|text| !text.is_empty()) else { return Ok(default) };
+        values::umask(&text).ok_or_else(|| self.unusable(key, "a umask, such as 022 or u=rwx,g=rx,o=rx"))
+    }
+
     /// A duration in `unit`: an integer with a suffix `ns us ms s m h d`, or without one, in
     /// `unit`. Rounded toward zero.
     ///

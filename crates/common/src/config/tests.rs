@@ -297,3 +297,28 @@ fn sizes_and_times_parse_as_in_hadoop() {
     }
     assert_eq!(values::time("90", TimeUnit::Seconds, TimeUnit::Minutes), Some(1));
 }
+
+#[test]
+fn umasks_parse_as_in_hadoop() {
+    for (text, mask) in [
+        ("000", 0),
+        ("22", 0o022),
+        ("0027", 0o027),
+        ("1777", 0o777),
+        ("u=rwx,g=r-x,o=", 0o027),
+        ("u=rwx,go=rx", 0o022),
+        ("a=rwx", 0),
+        ("=r", 0o333),
+    ] {
+        assert_eq!(values::umask(text), Some(mask), "{text}");
+    }
+    for bad in ["8", "0o22", "2000", "u", "u=q", "z=r", "u=r,"] {
+        assert_eq!(values::umask(bad), None, "{bad}");
+    }
+    let mut conf = Configuration::new();
+    assert_eq!(conf.get_umask_or("k", 0o22).expect("the default"), 0o22);
+    conf.set("k", " 077 ");
+    assert_eq!(conf.get_umask_or("k", 0o22).expect("set"), 0o77);
+    conf.set("k", "none");
+    assert!(conf.get_umask_or("k", 0o22).is_err_and(|e| e.to_string().contains("umask")));
+}

@@ -116,3 +116,34 @@ pub(super) fn time(text: &str, default_unit: TimeUnit, to: TimeUnit) -> Option<i
 pub(super) fn list(text: &str) -> Vec<String> {
     text.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
+
+/// Parses a umask: octal digits, or clauses `WHO=PERMISSIONS` of what is not masked.
+pub(super) fn umask(text: &str) -> Option<u32> {
+    if text.bytes().all(|byte| (b'0'..=b'7').contains(&byte)) {
+        return u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o1777).map(|mask| mask & 0o777);
+    }
+    let mut allowed = 0;
+    for clause in text.split(',') {
+        let (whom, permissions) = clause.split_once('=')?;
+        let mut bits = 0;
+        for letter in permissions.chars() {
+            bits |= match letter {
+                'r' => 0o4,
+                'w' => 0o2,
+                'x' => 0o1,
+                '-' => 0,
+                _ => return None,
+            };
+        }
+        for letter in if whom.is_empty() { "a" } else { whom }.chars() {
+            allowed |= match letter {
+                'u' => bits << 6,
+                'g' => bits << 3,
+                'o' => bits,
+                'a' => bits << 6 | bits << 3 | bits,
+                _ => return None,
+            };
+        }
+    }
+    Some(0o777 & !allowed)
+}

@@ -10,7 +10,8 @@ const LIMITS_OF_WRITERS: &str = "replies to writes are held instead, above half 
 const ONE_PROCESS: &str = "master, RegionServer and ZooKeeper endpoint are one process";
 const ONE_ADDRESS: &str = "all ports listen on hbase.regionserver.ipc.address";
 const IN_MEMORY_TREE: &str = "the ZooKeeper endpoint is one server, with its tree in memory";
-const FILE_RIGHTS: &str = "files and directories are created with the default permissions of the process";
+const FILE_RIGHTS: &str =
+    "as in HBase without Kerberos, directories have the permissions that the umask leaves";
 const ONE_QUEUE: &str = "general calls, priority calls, scans and waiting writes each have one queue, in which connections take \
     turns; hbase.ipc.server.max.callqueue.length is its limit";
 const THREADS: &str = "these calls have no separate threads; hbase.regionserver.handler.count and \
@@ -83,8 +84,6 @@ pub(super) const IGNORED: &[Ignored] = &[
         "regions are normalized as by SimpleRegionNormalizer",
     ),
     Ignored::new(&["hbase.rootdir.perms", "hbase.wal.dir.perms"], &[], FILE_RIGHTS),
-    Ignored::new(&["hbase.data.umask.enable"], &["false"], FILE_RIGHTS),
-    Ignored::new(&["hbase.data.umask"], &[], FILE_RIGHTS),
     // Requests and scans.
     Ignored::new(
         &["hbase.cells.scanned.per.heartbeat.check"],

@@ -128,6 +128,7 @@ impl<'a> GetReader<'a> {
     ///
     /// # Errors
     /// As [`GetReader::read`].
+    #[inline(always)]
     pub fn reply<'r>(
         &mut self,
         kind: usize,
