@@ -328,8 +328,8 @@ mod tests {
         name.parse().expect("legal")
     }
 
-    /// The encoded name of `some_table` is that of the examples in HBase's reference guide, and that
-    /// of `mob` is a directory that stock HBase 2.6.4 made.
+    /// The encoded name of `some_table` is that of the examples in HBase's reference guide, and
+    /// that of `mob` is a directory that stock HBase 2.6.4 made.
     #[test]
     fn the_mob_region_of_a_table_has_a_fixed_name() {
         let region = mob_region(&table("t"));

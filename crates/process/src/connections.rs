@@ -10,7 +10,9 @@
 //!
 //! Clients may add store files while those take less than half of the descriptors that connections
 //! cannot use ([`evenkeel_region::store::OpenFiles`]). The other half is for logs, flushes and
-//! compactions, and for a change of a table, which opens the files of its regions a second time.
+//! compactions, and for a change of a table, which opens the files of its regions a second time. A
+//! quarter of it, an eighth of all, may be MOB files that reads have opened
+//! ([`evenkeel_region::store::MobFileCache`]).
 
 use std::time::Duration;
 

@@ -28,8 +28,8 @@ impl Region {
         self.compact_with(family, kind, None)
     }
 
-    /// Compacts all files of every family, so that the region reads no file of its parent. MOB files
-    /// stay as they are.
+    /// Compacts all files of every family, so that the region reads no file of its parent. MOB
+    /// files stay as they are.
     ///
     /// # Errors
     /// As [`Region::compact`].

@@ -1,5 +1,5 @@
-//! [`MobCleaner`]: archives MOB files that a server's regions have written and that nothing refers to
-//! (`RSMobFileCleanerChore`).
+//! [`MobCleaner`]: archives MOB files that a server's regions have written and that nothing refers
+//! to (`RSMobFileCleanerChore`).
 //!
 //! A region that is served was neither split nor merged, so only its own store files may refer to
 //! the files that it wrote, and those of clones, which keep links. Files of other regions are left
@@ -35,8 +35,8 @@ impl MobCleaner {
     /// Archives MOB files of these regions that are older than `min_age_ms`, by their modification,
     /// and without references, if the last pass has found them, too. Returns their number. A family
     /// that cannot be cleaned is logged: a store file may have references that it does not name, or
-    /// the file system failed. Secondary replicas, closed regions and those for which `is_served` is
-    /// false have none.
+    /// the file system failed. Secondary replicas, closed regions and those for which `is_served`
+    /// is false have none.
     pub fn clean(
         &mut self,
         mut regions: Vec<Arc<Region>>,

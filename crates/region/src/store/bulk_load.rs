@@ -28,8 +28,8 @@ impl Store {
     ///
     /// # Errors
     /// `FileNotFoundException`, `CorruptHFileException` for a file that is not an HFile or is out
-    /// of order, and `DoNotRetryIOException` for a file without cells or with values in MOB files of
-    /// another table.
+    /// of order, and `DoNotRetryIOException` for a file without cells or with values in MOB files
+    /// of another table.
     pub fn check_bulk_file(&self, path: &Path) -> Result<bool> {
         if self.env.fs.status(path)?.is_dir {
             return Err(HBaseError::io(format!("Path does not reference a file: {}", path.display())));

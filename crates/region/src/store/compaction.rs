@@ -45,8 +45,8 @@ use super::{Engine, OffPeakPermit, Store, StoreFile};
 pub enum CompactionKind {
     /// Those that the policy selects.
     Due,
-    /// All, so that the store no longer reads files of other regions. As in HBase, which has no such
-    /// requests, MOB files stay as they are.
+    /// All, so that the store no longer reads files of other regions. As in HBase, which has no
+    /// such requests, MOB files stay as they are.
     References,
     /// All, because a client or a chore asked for a major compaction. It rewrites MOB files.
     Major,

@@ -175,8 +175,8 @@ fn has_references(file: &HFileReader) -> bool {
     file.file_info(keys::MOB_FILE_REFS).is_some_and(|refs| refs.len() > 1)
 }
 
-/// Adds the file to which a cell refers, if it is a well-formed reference. `own` is the table of the
-/// cell.
+/// Adds the file to which a cell refers, if it is a well-formed reference. `own` is the table of
+/// the cell.
 pub(super) fn note_reference(cell: &CellRef<'_>, own: &TableName, refs: &mut MobFileRefs) {
     if let Ok(reference) = MobReference::of(cell) {
         // A reference of HBase before the tag is to a file of its own table.

@@ -55,7 +55,8 @@ impl MobReferences {
 }
 
 /// Returns true if a file has no list and may have references: it has cells, some with tags. Its
-/// writer was a client or HBase, which writes lists since 2.5, and only for families with MOB files.
+/// writer was a client or HBase, which writes lists since 2.5, and only for families with MOB
+/// files.
 pub(super) fn may_refer(file: &HFileReader) -> bool {
     let has_list = file.file_info(keys::MOB_FILE_REFS).is_some();
     !has_list

@@ -29,8 +29,8 @@ pub(super) struct MobSource {
 }
 
 impl MobSources {
-    /// Returns the file of a reference, with its scanner at the cell. [`MobSources::put_back`] keeps
-    /// it for the next references.
+    /// Returns the file of a reference, with its scanner at the cell. [`MobSources::put_back`]
+    /// keeps it for the next references.
     ///
     /// # Errors
     /// `CorruptHFileException` and `IOException` if it cannot be read.
