@@ -67,6 +67,7 @@ pub fn region_of(
         compaction_throughput: Arc::default(),
         metrics: Arc::default(),
         open_files: Arc::default(),
+        mob: Arc::default(),
         fs,
         root,
         cache,

@@ -193,6 +193,7 @@ fn compact(root: &Path) -> Outcome<Cost> {
         compaction_throughput: Arc::default(),
         metrics: Arc::default(),
         open_files: Arc::default(),
+        mob: Arc::default(),
     };
     let meter = CostTimer::new();
     let store = Store::open(&env, family, &region)?;

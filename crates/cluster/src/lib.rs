@@ -73,6 +73,7 @@ use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::server::{Process, Storage};
 use evenkeel_regionserver::RegionServer;
 use evenkeel_regionserver::background::chore::Chore;
+use evenkeel_regionserver::background::mob_cleaner::MobFileCleaner;
 use evenkeel_rpc::{Executor, RpcServerHandle};
 use evenkeel_status_pages::Sampler;
 
@@ -96,6 +97,7 @@ pub struct ClusterServer {
     rpc: RpcServerHandle,
     executor: Arc<Executor>,
     chore: Chore,
+    mob_cleaner: Option<MobFileCleaner>,
     memory_trim: MemoryTrim,
     info: InfoServers,
     /// Maintains the history of the status pages.

@@ -38,6 +38,7 @@ use evenkeel_region::layout;
 use evenkeel_region::region::WalRoot;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_regionserver::background::chore::Chore;
+use evenkeel_regionserver::background::mob_cleaner::{MobFileCleaner, MobFileCleanup};
 use evenkeel_regionserver::master_connection;
 use evenkeel_regionserver::metrics::source::SourceNames;
 use evenkeel_regionserver::{MasterConnection, RegionServer, RegionServerParts, ServerHooks};
@@ -139,6 +140,7 @@ pub(crate) fn start(
         rpc: serving.rpc,
         executor: serving.executor,
         chore: serving.chore,
+        mob_cleaner: serving.mob_cleaner,
         memory_trim: serving.memory_trim,
         info: serving.info,
         sampler: serving.sampler,
@@ -350,6 +352,7 @@ struct Serving {
     rpc: RpcServerHandle,
     executor: Arc<Executor>,
     chore: Chore,
+    mob_cleaner: Option<MobFileCleaner>,
     memory_trim: MemoryTrim,
     info: InfoServers,
     sampler: Sampler,
@@ -397,8 +400,10 @@ fn serve(
         status.add_to(routes)
     })?;
     let chore = Chore::start(regionserver)?;
+    let mob_cleanup = MobFileCleanup::from(conf).map_err(|error| HBaseError::io(error.to_string()))?;
+    let mob_cleaner = mob_cleanup.map(|cleanup| MobFileCleaner::start(regionserver, cleanup)).transpose()?;
     let (cache, chunks) = (&storage.stores.cache, &storage.stores.chunks);
     let trim = (settings.memory_trim_period, settings.memory.sum());
     let memory_trim = MemoryTrim::start(trim, regionserver, cache, chunks)?;
-    Ok(Serving { rpc, executor, chore, memory_trim, info, sampler: status.into_sampler() })
+    Ok(Serving { rpc, executor, chore, mob_cleaner, memory_trim, info, sampler: status.into_sampler() })
 }

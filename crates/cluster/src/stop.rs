@@ -51,6 +51,7 @@ impl ClusterServer {
         self.rpc.shutdown(CALLS_GRACE);
         progress.begin("chores");
         drop(self.memory_trim);
+        drop(self.mob_cleaner);
         drop(self.chore);
         progress.begin("flushes and compactions");
         self.regionserver.background().stop();

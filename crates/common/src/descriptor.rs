@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use crate::cell::FAMILY_BYTES_MAX;
 use crate::error::{ErrorKind, HBaseError, Result};
+use crate::mob::THRESHOLD_DEFAULT;
 use crate::names::TableName;
 
 mod setters;
@@ -181,9 +182,15 @@ impl ColumnFamilyDescriptor {
         }
     }
 
-    /// Whether HBase writes large values to MOB files.
+    /// Whether large values are written to MOB files ([`crate::mob`]).
     pub fn is_mob(&self) -> bool {
         self.flag("IS_MOB", false)
+    }
+
+    /// The longest value, in bytes, that a family with MOB files keeps in its store files.
+    pub fn mob_threshold(&self) -> u64 {
+        let threshold = self.parsed("MOB_THRESHOLD", i64::try_from(THRESHOLD_DEFAULT).unwrap_or(i64::MAX));
+        u64::try_from(threshold).unwrap_or(0)
     }
 
     /// Whether versions and deletes are ordered by write order instead of timestamps.

@@ -14,6 +14,7 @@
 //! | [`descriptor`] | [`TableDescriptor`], [`ColumnFamilyDescriptor`] |
 //! | [`error`] | [`HBaseError`] |
 //! | [`length`] | conversions of lengths to narrower integers, never truncated |
+//! | [`mob`] | names, references and directories of MOB files |
 //! | [`names`] | [`TableName`], [`ServerName`] |
 //! | [`proto`] | conversions to and from HBase's protobuf messages |
 //! | [`quota`] | the rows of hbase:quota |
@@ -49,6 +50,7 @@ pub mod console;
 pub mod descriptor;
 pub mod error;
 pub mod length;
+pub mod mob;
 pub mod names;
 pub mod proto;
 pub mod quota;

@@ -9,6 +9,7 @@
 //! | [`compact`] | `evenkeel compact`: HBase's `CompactionTool` |
 //! | [`text`] | bytes, cells and dates as HBase prints them |
 //! | [`catalog`] | hbase:meta read from its files |
+//! | `mob` | missing MOB files, for `evenkeel hfile -i` |
 //! | `stats` | counts of sizes |
 //! | [`progress`] | one line on a terminal |
 //! | `storage` | local paths and `hdfs:` URIs |
@@ -18,6 +19,7 @@
 pub mod catalog;
 pub mod compact;
 pub mod hfile;
+mod mob;
 mod progress;
 mod stats;
 mod storage;

@@ -78,9 +78,9 @@ pub mod keys {
     pub const SKIP_RESET_SEQ_ID: &[u8] = b"SKIP_RESET_SEQ_ID";
     /// 1 byte: the file holds only cells that live reads do not need.
     pub const HISTORICAL: &[u8] = b"HISTORICAL";
-    /// The number of cells that refer to MOB files, i64.
+    /// The number of cells of a MOB file, i64.
     pub const MOB_CELLS_COUNT: &[u8] = b"MOB_CELLS_COUNT";
-    /// The MOB files that cells refer to; empty for none.
+    /// The MOB files that cells refer to: see `evenkeel_common::mob`.
     pub const MOB_FILE_REFS: &[u8] = b"MOB_FILE_REFS";
     /// The prefix of keys that are reserved for the writer.
     pub const RESERVED_PREFIX: &[u8] = b"hfile.";

@@ -6,12 +6,14 @@
 //! | `<hex>_SeqId_<n>_` | a bulk loaded store file, with its sequence id |
 //! | `<hfile or link>.<encoded region>` | a reference: half of a file of that region |
 //! | `[<ns>=]<table>=<encoded region>-<hfile>` | a link: a file of another table; empty |
+//! | see [`evenkeel_common::mob`] | a MOB file; links may name one |
 //!
 //! Splits and merges leave references. Links come from snapshots. A reference contains `PBUF` and
 //! the message `Reference { 1 splitkey, 2 range }`. The split key is the first flat key of the
 //! split row. Readers also accept the format before protobuf: one byte, 0 for cells before the
 //! split key, then `vint length | split key` (`Reference.readFields`).
 
+use evenkeel_common::mob::MobFileName;
 use evenkeel_common::varint::read_vlong;
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
 use evenkeel_protocol::pb;
@@ -159,6 +161,9 @@ impl HFileLink {
 /// Parses lower-case hexadecimal digits, then optionally `_SeqId_<n>_` and `_del`. Returns the
 /// sequence id, if there is one.
 fn parse_hfile(name: &str) -> Option<Option<u64>> {
+    if MobFileName::parse(name).is_some() {
+        return Some(None);
+    }
     let plain = name.strip_suffix("_del").unwrap_or(name);
     let (digits, seq_id) = match plain.split_once("_SeqId_") {
         Some((digits, rest)) => (digits, Some(rest.strip_suffix('_')?.parse().ok()?)),
@@ -206,7 +211,8 @@ mod tests {
 
     #[test]
     fn link_names_round_trip() {
-        for name in ["t=77aa-0a1b", "ns=t=77aa-0a1b", "my-table=77aa-0a1b_SeqId_3_"] {
+        let mob = format!("t=77aa-{:032x}20261127{:032x}_5e6f", 7, 9);
+        for name in ["t=77aa-0a1b", "ns=t=77aa-0a1b", "my-table=77aa-0a1b_SeqId_3_", &mob] {
             let link = HFileLink::parse(name).unwrap();
             assert_eq!(link.name(), name);
             assert_eq!(StoreFileName::parse(name), Some(StoreFileName::Link(link)));

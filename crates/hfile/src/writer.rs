@@ -226,6 +226,11 @@ impl HFileWriter {
         self.totals.entries
     }
 
+    /// Returns true if a cell so far had tags.
+    pub fn has_tags(&self) -> bool {
+        self.totals.tags_bytes_max > 0
+    }
+
     /// Ends the file and makes it durable.
     ///
     /// # Errors

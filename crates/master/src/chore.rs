@@ -5,6 +5,8 @@
 //!   `hbase.hfile.compaction.discharger.interval`, two minutes
 //! - archives split and merge parents: `hbase.catalogjanitor.interval`
 //! - deletes unneeded files from the archive and `oldWALs`: `hbase.master.cleaner.interval`
+//! - archives MOB files without references: `hbase.master.mob.cleaner.period`
+//! - compacts families with MOB files: `hbase.mob.compaction.chore.period`
 //! - removes snapshots whose time to live has expired: `hbase.master.cleaner.snapshot.interval`
 //! - writes slow calls to hbase:slowlog, if enabled: `hbase.slowlog.systable.chore.duration`
 //! - reads hbase:quota again, if enabled: `hbase.quota.refresh.period`
@@ -71,6 +73,12 @@ impl MasterChore {
             tasks.push(task(every, Master::reload_quotas));
             tasks.push(task(QUOTA_RETRY_PERIOD, Master::retry_reload_of_quotas));
         }
+        if let Some(every) = master.mob_settings.clean_every {
+            tasks.push(task(every, Master::run_mob_cleaner));
+        }
+        if let Some(every) = master.mob_settings.compact_every {
+            tasks.push(task(every, Master::compact_mob_families));
+        }
         if let Some(every) = master.normalizer.settings.every {
             tasks.push(task(every, Master::normalize_all));
         }
@@ -129,6 +137,12 @@ impl Master {
         }
         if let Err(error) = self.cleaners.run() {
             tracing::warn!(%error, "a cleaner failed");
+        }
+    }
+
+    fn run_mob_cleaner(&self) {
+        if let Err(error) = self.clean_mob_files() {
+            tracing::warn!(%error, "the cleaner of MOB files failed");
         }
     }
 

@@ -33,6 +33,7 @@
 //! | [`chore`] | periodic work |
 //! | [`cleaner`] | deletes unneeded files from the archive and `oldWALs` |
 //! | [`snapshot`] | snapshots of tables |
+//! | [`mob`] | MOB files: archived with their table, and cleaned |
 //! | [`connection`] | requests of the RegionServer of this process to the master |
 //! | `status` | the status of the cluster |
 //! | [`metrics`] | the master's beans |
@@ -50,6 +51,7 @@ pub mod cleaner;
 pub mod connection;
 pub mod meta;
 pub mod metrics;
+pub mod mob;
 mod namespace_limits;
 pub mod namespaces;
 mod normalizer;
@@ -86,6 +88,7 @@ use parking_lot::{Mutex, RwLock};
 use self::assignment::Assignment;
 use self::cleaner::{CleanerSettings, Cleaners};
 use self::meta::{MetaTable, TableState};
+use self::mob::MobSettings;
 use self::namespace_limits::NamespaceUsage;
 use self::namespaces::NamespaceTable;
 use self::normalizer::{Normalizer, NormalizerSettings};
@@ -189,6 +192,7 @@ pub struct Master {
     snapshot_procedures: SnapshotProcedures,
     cleaners: Cleaners,
     cleaner_settings: CleanerSettings,
+    mob_settings: MobSettings,
     quotas: Quotas,
     normalizer: Normalizer,
     started_ms: i64,
@@ -205,6 +209,7 @@ impl Master {
         let clock = Arc::clone(&stores.clock);
         let invalid = |e: ConfigError| HBaseError::io(e.to_string());
         let cleaner_settings = CleanerSettings::from(&parts.conf).map_err(invalid)?;
+        let mob_settings = MobSettings::from(&parts.conf).map_err(invalid)?;
         let normalizer = NormalizerSettings::from(&parts.conf).map_err(invalid)?;
         let cleaners =
             Cleaners::new(Arc::clone(&stores.fs), &stores.root, Arc::clone(&clock), &cleaner_settings);
@@ -217,6 +222,7 @@ impl Master {
             flushed_by_procedure: Mutex::default(),
             cleaners,
             cleaner_settings,
+            mob_settings,
             quotas,
             normalizer: Normalizer::new(normalizer),
             procedures: ProcedureExecutor::start(clock, parts.regionserver.background().supervisor())?,

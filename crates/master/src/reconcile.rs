@@ -35,6 +35,7 @@ use evenkeel_region::store_file_tracker::LIST_DIR;
 
 use super::change_intent::ChangeIntents;
 use super::meta::{MetaChange, MetaTable, TableState};
+use super::mob::archive_mob_table;
 use super::regions::truncate;
 use super::{Table, descriptors};
 
@@ -248,14 +249,14 @@ impl Reconciler<'_> {
 
 /// Moves a directory of a table to `.hbck`, which no cleaner reads, and returns its new path.
 /// `below` is its path relative to the table's directory.
-fn sideline(
+pub(super) fn sideline(
     fs: &dyn FileSystem,
     root: &Path,
     table: &TableName,
     dir: &Path,
     below: &Path,
 ) -> Result<PathBuf> {
-    let place = layout::table_dir(&root.join(SIDELINE_DIR), table).join(below);
+    let place = set_aside_dir(root, table).join(below);
     let mut to = place.clone();
     for attempt in 1..=SIDELINED_MAX {
         if !fs.exists(&to)? {
@@ -268,6 +269,11 @@ fn sideline(
     }
     fs.rename(dir, &to)?;
     Ok(to)
+}
+
+/// Returns where data of a table is moved that does not belong to it.
+pub(super) fn set_aside_dir(root: &Path, table: &TableName) -> PathBuf {
+    layout::table_dir(&root.join(SIDELINE_DIR), table)
 }
 
 /// Returns true if a region's directory holds references to files of another region.
@@ -344,6 +350,8 @@ pub fn archive_table(fs: &dyn FileSystem, root: &Path, table: &TableName) -> Res
     for region in region_dirs(fs, &dir)? {
         archive_region_dir(fs, root, table, region.name())?;
     }
+    // While the table's directory exists, a start continues here.
+    archive_mob_table(fs, root, table)?;
     if fs.exists(&dir)? {
         sideline_unknown(fs, root, table, Path::new(""), is_hidden)?;
     }

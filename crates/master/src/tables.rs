@@ -15,6 +15,7 @@ use evenkeel_region::layout;
 
 use super::change_intent::ChangeIntent;
 use super::meta::{MetaChange, MetaRegion, TableState};
+use super::mob::archive_mob_files_of;
 use super::{Master, Table, descriptors, reconcile};
 
 pub(crate) use self::tracker::changed;
@@ -288,6 +289,10 @@ impl Master {
         self.quotas.forget_sizes(name);
         self.store_table(Arc::clone(&table.descriptor), TableState::Enabled);
         self.update_replicas(name);
+        let (table, gone) = (name.clone(), before.clone());
+        self.run_or_defer(name, "MOB files of regions that were truncated are archived", move |master| {
+            archive_mob_files_of(master.fs(), master.root(), &table, with_merge_parents(&gone))
+        });
         self.archive_replaced(name, before, intent);
         tracing::info!(table = %name, preserve_splits, "table truncated");
         Ok(Vec::new())

@@ -137,9 +137,19 @@ impl Cluster {
 
     /// The same, with a store file tracker.
     pub(super) fn with_tracked_table(tracker: &str) -> Self {
+        Self::with_table_of(ColumnFamilyDescriptor::new(b"f").expect("legal"), tracker)
+    }
+
+    /// The same, with all values of the first family in MOB files.
+    pub(super) fn with_mob_table() -> Self {
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        Self::with_table_of(family.with("IS_MOB", "true").with("MOB_THRESHOLD", "0"), "DEFAULT")
+    }
+
+    fn with_table_of(f: ColumnFamilyDescriptor, tracker: &str) -> Self {
         let cluster = Self::new();
-        let family = |name: &[u8]| ColumnFamilyDescriptor::new(name).expect("legal");
-        let table = TableDescriptor::new(table_name()).with_family(family(b"f")).with_family(family(b"g"));
+        let g = ColumnFamilyDescriptor::new(b"g").expect("legal");
+        let table = TableDescriptor::new(table_name()).with_family(f).with_family(g);
         let table = table.with(TRACKER_IMPL, tracker);
         cluster
             .run(|master| master.create_table(table.clone(), vec![Bytes::from("m")], NO_NONCE))
@@ -261,6 +271,7 @@ impl Cluster {
                 metrics: Arc::default(),
                 host: LocalHost::default(),
                 open_files: Arc::default(),
+                mob: Arc::default(),
                 fs: Arc::clone(fs),
                 root: PathBuf::from("/hbase"),
                 cache: Arc::new(NoCache),

@@ -10,7 +10,9 @@
 //!
 //! Clients may add store files while those take less than half of the descriptors that connections
 //! cannot use ([`evenkeel_region::store::OpenFiles`]). The other half is for logs, flushes and
-//! compactions, and for a change of a table, which opens the files of its regions a second time.
+//! compactions, and for a change of a table, which opens the files of its regions a second time. A
+//! quarter of it, an eighth of all, may be MOB files that reads have opened
+//! ([`evenkeel_region::store::MobFileCache`]).
 
 use std::time::Duration;
 
@@ -51,6 +53,8 @@ pub struct DescriptorLimits {
     pub zookeeper: usize,
     /// Open store files above which clients cannot add any.
     pub store_files: usize,
+    /// MOB files that stay open.
+    pub mob_files: usize,
 }
 
 impl DescriptorLimits {
@@ -66,8 +70,14 @@ impl DescriptorLimits {
             if conf.is_set(MAX) { Some(conf.get_u64_or(MAX, possible).map_err(io_error)?) } else { None };
         let all = set.map_or(possible, |set| set.min(possible)).max(CONNECTIONS_MIN);
         let part = |of: u64, eighths: u64| usize::try_from(of / 8 * eighths).unwrap_or(usize::MAX);
-        let store_files = part(descriptors.saturating_sub(all), 4);
-        Ok(Self { regionserver: part(all, 5), master: part(all, 2), zookeeper: part(all, 1), store_files })
+        let rest = descriptors.saturating_sub(all);
+        Ok(Self {
+            regionserver: part(all, 5),
+            master: part(all, 2),
+            zookeeper: part(all, 1),
+            store_files: part(rest, 4),
+            mob_files: part(rest, 1),
+        })
     }
 }
 
@@ -175,6 +185,8 @@ mod tests {
         assert_eq!(store_files(1 << 20, 1 << 40), 1 << 17);
         assert_eq!(store_files(1 << 20, 8 << 20), 4 * ((1 << 17) - 256), "connections are few");
         assert_eq!(store_files(20, 0), 0);
+        let limits = DescriptorLimits::new(&conf(&[]), 4096, 1 << 40).expect("valid");
+        assert_eq!((limits.store_files, limits.mob_files), (512, 128));
     }
 
     #[test]

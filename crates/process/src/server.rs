@@ -14,7 +14,7 @@ use evenkeel_info_server::platform::PlatformBeans;
 use evenkeel_metrics::Registry;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{RegionEnv, WalRoot};
-use evenkeel_region::store::{OpenFiles, StoreConfig, StoreEnv};
+use evenkeel_region::store::{MobFileCache, MobFileCacheConfig, OpenFiles, StoreConfig, StoreEnv};
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::metrics::source::{ServerSource, SourceNames};
 use evenkeel_regionserver::{Background, RegionServer, ServerHooks};
@@ -159,6 +159,8 @@ impl Storage {
         let wals = Wals::open(&process.wal_root(), (settings, conf), name, clock, events)?;
         let open_files =
             if fs.is_remote() { OpenFiles::default() } else { OpenFiles::new(limits.store_files) };
+        let mob = MobFileCacheConfig::from_configuration(conf).map_err(io_error)?;
+        let mob = if fs.is_remote() { mob } else { mob.at_most(limits.mob_files) };
         let stores = StoreEnv {
             fs: Arc::clone(fs),
             root: settings.root.clone(),
@@ -170,6 +172,7 @@ impl Storage {
             metrics: Arc::default(),
             host: LocalHost::new(&name.host),
             open_files: Arc::new(open_files),
+            mob: Arc::new(MobFileCache::new(mob)),
         };
         background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
         let operation_times = Arc::default();

@@ -13,6 +13,7 @@
 //! | `fuzzy_row`, `row_range` | FuzzyRowFilter, MultiRowRangeFilter |
 //! | `key` | KeyOnlyFilter, FirstKeyOnlyFilter, FirstKeyValueMatchingQualifiersFilter |
 //! | `key` | TimestampsFilter |
+//! | `mob` | the filter of a scan that asks for references to MOB files only |
 //! | `list`, `wrap` | FilterList; SkipFilter, WhileMatchFilter, FilterWrapper |
 //! | `parse` | from messages to filters |
 //! | `timer` | [`FilterTimer`]: how long a filter's calls take |
@@ -71,6 +72,7 @@ mod fuzzy_row;
 pub mod java_regex;
 mod key;
 mod list;
+mod mob;
 mod parse;
 mod row;
 mod row_range;
@@ -86,6 +88,7 @@ use evenkeel_common::{CellBuffer, CellRef, ErrorKind, HBaseError, KeyBuf, Result
 
 pub use comparator::{ByteArrayComparable, comparator_from_proto};
 pub use compare::excludes;
+pub use mob::MobReferencesOnly;
 pub use parse::{DEPTH_MAX, FILTERS_MAX, bytes_to_read, from_proto, from_proto_sized};
 pub use timer::FilterTimer;
 

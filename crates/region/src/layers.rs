@@ -20,7 +20,10 @@ const LAYERS: [(&str, &[&str]); 13] = [
         "store",
         &["archive", "layout", "links", "memstore", "metrics", "operations", "scanner", "store_file_tracker"],
     ),
-    ("region", &["layout", "memstore", "metrics", "operations", "scanner", "store"]),
+    (
+        "region",
+        &["archive", "filter", "layout", "links", "memstore", "metrics", "operations", "scanner", "store"],
+    ),
 ];
 
 fn source() -> PathBuf {

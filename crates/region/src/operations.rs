@@ -114,8 +114,24 @@ pub struct Scan {
     pub load_families_on_demand: bool,
     /// True for a Get: one row, for which bloom filters are consulted.
     pub is_get: bool,
+    /// How values in MOB files are read.
+    pub mob: MobRead,
     /// Allows or forbids the read to wait for a disk or for another thread.
     pub wait: Wait,
+}
+
+/// How a scan reads values in MOB files: attributes of a Scan or Get (`MobConstants`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MobRead {
+    /// `hbase.mob.scan.raw`: return the references themselves.
+    pub raw: bool,
+    /// `hbase.mob.scan.ref.only`: return only cells whose values are in MOB files.
+    pub references_only: bool,
+    /// `hbase.mob.cache.blocks`: add the blocks of MOB files to the cache.
+    pub cache_blocks: bool,
+    /// `empty.value.on.mobcell.miss`: return an empty value if a MOB file is lost or damaged,
+    /// instead of an error.
+    pub empty_on_miss: bool,
 }
 
 impl Default for Scan {
@@ -141,6 +157,7 @@ impl Default for Scan {
             read_type: ReadType::Default,
             load_families_on_demand: false,
             is_get: false,
+            mob: MobRead::default(),
             wait: Wait::Allowed,
         }
     }

@@ -43,6 +43,7 @@ mod compaction;
 mod flush;
 mod load;
 mod metrics;
+mod mob_files;
 pub mod mvcc;
 pub mod nonce;
 mod open;
@@ -83,6 +84,7 @@ pub use self::load::{FileAges, RegionLoad};
 pub use self::metrics::{
     Operation, OperationTimes, RegionCount, RegionCounters, RegionCounts, TableOperationTimes,
 };
+pub use self::mob_files::MobCleaner;
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::write_region_info;

@@ -18,6 +18,7 @@
 //! | [`context`] | [`ScannerContext`]: limits of a call and progress towards them; [`NextState`] |
 //! | [`heap`] | [`KeyValueHeap`], in both directions |
 //! | [`matcher`] | which cells of a store are visible, or kept by a flush or a compaction |
+//! | [`mob`] | [`MobResolver`]: values of MOB files in place of references |
 //! | [`reply_charge`] | [`ReplyCharge`]: what a reply's cells take from the budget of replies |
 //! | [`store_scanner`] | [`StoreScanner`] |
 //! | [`time_slice`] | [`TimeSlice`]: how long reads may compute, and for whom |
@@ -37,6 +38,7 @@ pub mod cell_source;
 pub mod context;
 pub mod heap;
 pub mod matcher;
+pub mod mob;
 pub mod reply_charge;
 pub mod store_scanner;
 pub mod time_slice;
@@ -52,6 +54,7 @@ use evenkeel_common::{CellRef, TryResult};
 pub use cell_source::CellSource;
 pub use context::{LimitScope, NextState, ScannerContext};
 pub use heap::KeyValueHeap;
+pub use mob::{MobCell, MobResolver};
 pub use reply_charge::ReplyCharge;
 pub use store_scanner::StoreScanner;
 pub use time_slice::TimeSlice;

@@ -29,6 +29,7 @@
 //! | `leaf_scanner` | [`StoreLeaf`]: a scanner of a segment or of a file |
 //! | `in_memory_flush` | makes segments flat before a flush |
 //! | `flush` | writes frozen segments to a file |
+//! | `mob` | MOB files: long values, to which store files refer |
 //! | `compaction` | merges files: engines, their policies, and the compactor |
 //! | `file_writer` | new files, and how cells are divided among them |
 //! | `throughput` | limits how fast all compactions of a server write |
@@ -38,7 +39,7 @@
 //! | `unlisted` | files in the family's directory that are not the store's |
 //!
 //! Locks: `changes` serialises updates of the state and is never held during I/O. `compacting`,
-//! `flushed`, `undeleted_outputs` and `replaced` are leaf locks.
+//! `flushed`, `flushed_mob`, `undeleted_outputs` and `replaced` are leaf locks.
 
 #![forbid(unsafe_code)]
 
@@ -53,6 +54,7 @@ mod flush;
 mod in_memory_flush;
 mod leaf_scanner;
 mod load;
+mod mob;
 mod open_files;
 mod secondary;
 mod throughput;
@@ -84,12 +86,13 @@ use parking_lot::Mutex;
 pub use self::background_priority::BackgroundPriority;
 pub use self::cache::StoreCacheConfig;
 pub use self::compaction::engine::{Engine, EngineSettings, check_classes};
-pub use self::compaction::{CompactionRequest, CompactionResult};
+pub use self::compaction::{CompactionKind, CompactionRequest, CompactionResult};
 pub use self::config::StoreConfig;
 pub use self::file::{StoreFile, StoreFileScanner};
 pub use self::in_memory_flush::SegmentReplacement;
 pub use self::leaf_scanner::StoreLeaf;
 pub use self::load::{StoreLoad, WriteProgressReport};
+pub use self::mob::{MobConfig, MobFileCache, MobFileCacheConfig, MobMetrics, MobReferences};
 pub use self::open_files::{CountedFiles, OpenFiles};
 pub use self::throughput::{CompactionThroughputController, OffPeakPermit, ThroughputController};
 pub use self::unlisted::RemovedFile;
@@ -124,6 +127,8 @@ pub struct StoreEnv {
     pub host: LocalHost,
     /// Counts and limits open store files.
     pub open_files: Arc<OpenFiles>,
+    /// Open MOB files.
+    pub mob: Arc<MobFileCache>,
 }
 
 /// The properties of a store file, for reports.
@@ -188,6 +193,9 @@ pub struct Store {
     compacting: Arc<Mutex<HashSet<String>>>,
     /// Files of a flush that is not committed yet.
     flushed: Mutex<Vec<PathBuf>>,
+    /// The MOB files of that flush.
+    flushed_mob: Mutex<Vec<PathBuf>>,
+    mob: mob::MobStore,
     /// Outputs of failed flushes and compactions that could not be removed. In each list, the file
     /// to remove first is last.
     undeleted_outputs: Mutex<Vec<Vec<PathBuf>>>,
@@ -214,7 +222,11 @@ impl Store {
     /// `CorruptHFileException`.
     pub fn open(env: &StoreEnv, family: ColumnFamilyDescriptor, region: &RegionInfo) -> Result<Arc<Self>> {
         let comparator = if region.is_meta() { CellComparator::Meta } else { CellComparator::Default };
-        let config = env.config.for_family(&family);
+        let mut config = env.config.for_family(&family);
+        if family.is_mob() {
+            // As in HBase (`MobStoreEngine`), whatever the settings say.
+            config.engine.engine = Engine::Default;
+        }
         let kind = TrackerKind::of(&config.tracker)?;
         let dirs = Dirs::new(&env.root, region, &family.name_text(), kind);
         let tracker = StoreFileTracker::new(Arc::clone(&env.fs), Arc::clone(&env.clock), &dirs.family, kind);
@@ -224,6 +236,7 @@ impl Store {
         }
         let info = ScanInfo::new(&family, comparator, config.time_to_purge_deletes_ms);
         let segment = Segment::new(comparator, (&[], &[]), Arc::clone(&env.chunks));
+        let mob = mob::MobStore::new(env, &family, region);
         let in_memory = config.in_memory.for_family(&family, region.table().is_system());
         let store = Self {
             env: env.clone(),
@@ -234,11 +247,13 @@ impl Store {
             info,
             dirs,
             tracker,
+            mob,
             state: ArcSwap::from_pointee(view::StoreState::new(segment)),
             changes: Mutex::new(()),
             in_memory: in_memory_flush::InMemoryFlushState::new(in_memory),
             compacting: Arc::default(),
             flushed: Mutex::default(),
+            flushed_mob: Mutex::default(),
             undeleted_outputs: Mutex::default(),
             replaced: Mutex::default(),
             cancelled: AtomicBool::new(false),

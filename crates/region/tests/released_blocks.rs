@@ -62,6 +62,7 @@ fn open_with(attributes: &[(&str, &str)]) -> Arc<Region> {
         metrics: Arc::default(),
         host: LocalHost::default(),
         open_files: Arc::default(),
+        mob: Arc::default(),
         fs,
         root,
         cache: Arc::new(NoCache),

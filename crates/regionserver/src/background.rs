@@ -53,12 +53,14 @@
 //! | [`throughput`] | how fast compactions and flushes may write |
 //! | [`chore`] | leases, the limit on unflushed bytes, and other periodic work |
 //! | `priorities` | how flushes and compactions yield |
+//! | [`mob_cleaner`] | archives MOB files without references |
 //! | [`notifier`] | wakes the chore before its time |
 //! | [`store_file_refresh`] | refreshes the files of secondary replicas |
 
 pub mod chore;
 mod config;
 mod job_queue;
+pub mod mob_cleaner;
 pub mod notifier;
 mod priorities;
 pub mod store_file_refresh;
@@ -79,7 +81,7 @@ use evenkeel_common::thread::{Supervisor, catch, spawn_essential, spawn_restarte
 use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
-use evenkeel_region::store::{CompactionThroughputController, ThroughputController};
+use evenkeel_region::store::{CompactionKind, CompactionThroughputController, ThroughputController};
 use parking_lot::Mutex;
 
 pub use self::config::BackgroundConfig;
@@ -122,21 +124,21 @@ pub type WaitingCompaction = (Arc<Region>, bool);
 struct Compaction {
     region: Arc<Region>,
     /// A family of the region's table, or `None` for all of them. So a region has at most two
-    /// compactions with distinct keys for each family, and two for all.
+    /// compactions with distinct keys for each family, and three for all.
     family: Option<Vec<u8>>,
-    major: bool,
+    kind: CompactionKind,
 }
 
 impl Compaction {
     /// Returns the key of the job. A queue has at most one compaction with a key.
     fn key(&self) -> String {
         let family = self.family.as_deref().unwrap_or_default().escape_ascii();
-        format!("{}/{family}/{}", self.region.info().encoded_name(), self.major)
+        format!("{}/{family}/{:?}", self.region.info().encoded_name(), self.kind)
     }
 
     /// Returns true if a compaction of the same region has the same key.
     fn has_key_of(&self, other: &Compaction) -> bool {
-        (&self.family, self.major) == (&other.family, other.major)
+        (&self.family, self.kind) == (&other.family, other.kind)
     }
 }
 
@@ -348,8 +350,15 @@ impl Background {
         self.shared.request_compaction(Compaction {
             region: region.clone(),
             family: family.map(<[u8]>::to_vec),
-            major,
+            kind: if major { CompactionKind::Major } else { CompactionKind::Due },
         })
+    }
+
+    /// Requests a compaction after which a region reads no file of its parent. It rewrites no MOB
+    /// file. Returns as [`Background::request_compaction`].
+    pub fn request_reference_compaction(&self, region: &Arc<Region>) -> bool {
+        let (region, kind) = (region.clone(), CompactionKind::References);
+        self.shared.request_compaction(Compaction { region, family: None, kind })
     }
 
     /// Flushes on this thread, and requests a compaction if one is due.
@@ -475,7 +484,8 @@ impl Background {
 
     /// Returns the waiting flushes and compactions, the first [`WAITING_LISTED_MAX`] of each queue.
     pub fn waiting(&self) -> (Vec<Arc<Region>>, Vec<WaitingCompaction>) {
-        let of_compaction = |compaction: &Compaction| (Arc::clone(&compaction.region), compaction.major);
+        let of_compaction =
+            |compaction: &Compaction| (Arc::clone(&compaction.region), compaction.kind.is_of_all_files());
         let queues = [&self.shared.compactions, &self.shared.large_compactions];
         let mut compactions: Vec<_> =
             queues.into_iter().flat_map(|queue| queue.waiting(of_compaction)).collect();
@@ -651,7 +661,11 @@ impl Shared {
         if self.compaction_pauses.lock().get(name).is_some_and(|pause| now < pause.until) {
             return false;
         }
-        self.request_compaction(Compaction { region: region.clone(), family: None, major: false })
+        self.request_compaction(Compaction {
+            region: region.clone(),
+            family: None,
+            kind: CompactionKind::Due,
+        })
     }
 
     /// Records a failed compaction. Returns the number of consecutive failures, and the pause.
@@ -689,7 +703,7 @@ impl Shared {
         let mut compacting = self.compacting.lock();
         let name = compaction.region.info().encoded_name();
         let counts = compacting.entry(name.to_owned()).or_default();
-        let count = if compaction.major { &mut counts.1 } else { &mut counts.0 };
+        let count = if compaction.kind.is_of_all_files() { &mut counts.1 } else { &mut counts.0 };
         *count = if start { *count + 1 } else { count.saturating_sub(1) };
         if *counts == (0, 0) {
             compacting.remove(name);
@@ -710,8 +724,8 @@ impl Shared {
     }
 
     fn is_large(&self, compaction: &Compaction) -> bool {
-        let Compaction { region, family, major } = compaction;
-        region.next_compaction_bytes(family.as_deref(), *major)
+        let Compaction { region, family, kind } = compaction;
+        region.next_compaction_bytes(family.as_deref(), kind.is_of_all_files())
             > self.large_compaction_bytes.load(Ordering::Relaxed)
     }
 
@@ -745,9 +759,9 @@ impl Shared {
     }
 
     fn compact(&self, compaction: &Compaction) {
-        let Compaction { region, family, major } = compaction;
+        let Compaction { region, family, kind } = compaction;
         let activity = activity::begin(ActivityKind::Compaction, region.info().name_text());
-        let outcome = region.compact_in_background(family.as_deref(), *major, &CompactionPriority(self));
+        let outcome = region.compact_in_background(family.as_deref(), *kind, &CompactionPriority(self));
         if outcome.is_ok() {
             self.compaction_pauses.lock().remove(region.info().encoded_name());
         }
@@ -763,7 +777,11 @@ impl Shared {
             }
             Ok(_) if self.split_if_due(region) => {}
             Ok(true) if region.needs_compaction() => {
-                self.request_compaction(Compaction { region: region.clone(), family: None, major: false });
+                self.request_compaction(Compaction {
+                    region: region.clone(),
+                    family: None,
+                    kind: CompactionKind::Due,
+                });
             }
             Ok(_) => {}
         }

@@ -9,6 +9,7 @@
 //! | [`jvm`] | JvmMetrics: memory and threads of the process |
 //! | [`ledger`] | sub=Ledger: the causes of the waits of slow requests |
 //! | [`memory`] | sub=Memory |
+//! | `mob` | MOB files, of sub=Server |
 //! | `own` | sub=Evenkeel: what HBase has no metric for |
 //! | `rates` | meters of sub=Server |
 //! | [`regions`] | sub=Regions |
@@ -31,6 +32,7 @@ pub mod ipc;
 pub mod jvm;
 pub mod ledger;
 pub mod memory;
+mod mob;
 mod own;
 mod rates;
 pub mod regions;

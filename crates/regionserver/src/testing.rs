@@ -197,6 +197,21 @@ impl TestServer {
         (server, region)
     }
 
+    /// Opens a region with MOB files, which has one.
+    pub fn open_with_mob_file(&self) -> Arc<Region> {
+        let region = self.open(b"", b"", mob_table());
+        put(&region, &[cell(b"a", b"q", b"value")]);
+        region.flush().expect("flushed");
+        region
+    }
+
+    /// The names of the MOB files of the table.
+    pub fn mob_files(&self) -> Vec<String> {
+        let stores = &self.env.stores;
+        let dir = evenkeel_common::mob::mob_family_dir(&stores.root, table().name(), "f");
+        stores.fs.list(&dir).expect("listed").iter().map(|file| file.name().to_owned()).collect()
+    }
+
     /// Opens a region of a table and puts it online.
     pub fn open(&self, start: &'static [u8], end: &'static [u8], table: TableDescriptor) -> Arc<Region> {
         let (start, end) = (Bytes::from_static(start), Bytes::from_static(end));
@@ -240,6 +255,7 @@ fn env(
         metrics: Arc::default(),
         host: LocalHost::default(),
         open_files: Arc::default(),
+        mob: Arc::default(),
         fs,
         root: PathBuf::from("/hbase"),
         cache: cache.clone(),
@@ -263,6 +279,13 @@ fn env(
 pub fn table() -> TableDescriptor {
     let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
     TableDescriptor::new("t".parse().expect("legal")).with_family(family)
+}
+
+/// The same table, with all values in MOB files.
+pub fn mob_table() -> TableDescriptor {
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let family = family.with("IS_MOB", "true").with("MOB_THRESHOLD", "0");
+    TableDescriptor::new(table().name().clone()).with_family(family)
 }
 
 /// A recent client, with the default codec.

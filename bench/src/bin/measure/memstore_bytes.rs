@@ -41,6 +41,7 @@ fn fill(kind: &str, value_bytes: usize) -> Result<()> {
         compaction_throughput: Arc::default(),
         metrics: Arc::default(),
         open_files: Arc::default(),
+        mob: Arc::default(),
     };
     let family = ColumnFamilyDescriptor::new(b"f")?.with("IN_MEMORY_COMPACTION", kind);
     let name = "t".parse().map_err(|error| HBaseError::io(format!("{error:?}")))?;

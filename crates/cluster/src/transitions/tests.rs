@@ -185,6 +185,7 @@ fn region_env(fs: &Arc<dyn FileSystem>, clock: &Arc<FailingClock>, server: &Serv
         compaction_throughput: Arc::default(),
         metrics: Arc::default(),
         open_files: Arc::default(),
+        mob: Arc::default(),
         fs: Arc::clone(fs),
         root,
         cache: Arc::new(NoCache),

@@ -445,6 +445,17 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.regionserver.regionSplitLimit", Some("1000")),
     ("hbase.regionserver.majorcompaction.pagecache.drop", Some("true")),
     ("hbase.regionserver.minorcompaction.pagecache.drop", Some("true")),
+    // MOB files.
+    ("hbase.mob.file.cache.size", Some("1000")),
+    ("hbase.mob.cache.evict.period", Some("3600")),
+    ("hbase.mob.cache.evict.remain.ratio", Some("0.5f")),
+    ("hbase.mob.compaction.type", Some("full")),
+    ("hbase.mob.compactions.max.file.size", Some("1073741824")),
+    ("hbase.unsafe.mob.discard.miss", Some("false")),
+    ("hbase.mob.min.age.archive", Some("3600000")),
+    ("hbase.master.mob.cleaner.period", Some("86400")),
+    ("hbase.mob.compaction.chore.period", Some("604800")),
+    ("hbase.mob.major.compaction.region.batch.size", Some("0")),
     // Standalone master, snapshots, pages.
     ("hbase.master.wait.on.regionservers.mintostart", None),
     ("hbase.master.maxclockskew", Some("30000")),
@@ -526,6 +537,7 @@ pub const DEFAULTS: &[KnownKey] = &[
 pub const RENAMED: &[(&str, &str)] = &[
     ("hbase.blockcache.minblocksize", "hbase.offheapcache.minblocksize"),
     ("hbase.hstore.compaction.min", "hbase.hstore.compactionThreshold"),
+    ("hbase.master.mob.cleaner.period", "hbase.master.mob.ttl.cleaner.period"),
     ("hbase.normalizer.merge.min.region.count", "hbase.normalizer.min.region.count"),
     ("hbase.regionserver.global.memstore.size", "hbase.regionserver.global.memstore.upperLimit"),
     ("hbase.server.allocator.buffer.size", "hbase.ipc.server.reservoir.initial.buffer.size"),

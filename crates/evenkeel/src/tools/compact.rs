@@ -94,6 +94,7 @@ fn compact(
         metrics: Arc::default(),
         host: LocalHost::default(),
         open_files: Arc::default(),
+        mob: Arc::default(),
         fs,
         root,
         cache: Arc::new(NoCache),

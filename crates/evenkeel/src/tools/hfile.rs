@@ -19,6 +19,7 @@ use evenkeel_hfile::{BloomSummary, HFileReader, IndexEntry, OpenOptions, ScanOpt
 use evenkeel_master::descriptors;
 use evenkeel_region::store_file_tracker::{self, TrackerKind, TrackerSettings};
 
+use super::mob::MobChecker;
 use super::stats::Distribution;
 use super::storage::StorageArgs;
 use super::text::{Cell, Key, parse_binary};
@@ -52,6 +53,9 @@ pub struct HFileArgs {
     /// Check that all cells are of the family whose directory the file is in
     #[arg(short = 'a', long = "checkfamily")]
     check_family: bool,
+    /// Print all cells whose MOB files are missing
+    #[arg(short = 'i', long = "checkMobIntegrity")]
+    check_mob: bool,
     /// Print this row only; \xNN stands for a byte
     #[arg(short = 'w', long = "seekToRow", value_name = "ROW")]
     row: Option<String>,
@@ -185,9 +189,11 @@ impl Printer<'_> {
             || args.print_kv
             || args.check_row
             || args.check_family
+            || args.check_mob
             || wants_stats
         {
-            self.scan(&reader, path, &mut stats)?;
+            let mob = args.check_mob.then(|| MobChecker::for_file(Arc::clone(&fs), path)).flatten();
+            self.scan(&reader, path, mob, &mut stats)?;
         }
         if args.print_meta {
             print_meta(&mut self.out, &reader)?;
@@ -209,7 +215,13 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn scan(&mut self, reader: &Arc<HFileReader>, path: &Path, stats: &mut Stats) -> Result<(), PrintError> {
+    fn scan(
+        &mut self,
+        reader: &Arc<HFileReader>,
+        path: &Path,
+        mut mob: Option<MobChecker>,
+        stats: &mut Stats,
+    ) -> Result<(), PrintError> {
         let mut scanner = reader.scanner(ScanOptions {
             cache_blocks: false,
             pread: false,
@@ -231,6 +243,10 @@ impl Printer<'_> {
             stats.add_cell(&cell);
             self.print_cell(&cell)?;
             self.check(reader, path, previous.as_ref(), &cell)?;
+            if let Some(error) = mob.as_mut().map_or(Ok(None), |mob| mob.check(&cell))? {
+                self.out.flush()?;
+                console::print_error(format_args!("{error}\n"));
+            }
             if self.args.check_row || self.args.check_family {
                 previous = Some(KeyValue::copy_of(&cell));
             }

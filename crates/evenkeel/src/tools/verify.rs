@@ -1,7 +1,7 @@
 //! `evenkeel verify`: reads a whole root directory and reports faults.
 //!
 //! It checks:
-//! * every store file, live and archived: see [`store_file`];
+//! * every store file, live and archived, and every MOB file: see [`store_file`];
 //! * every WAL: entries up to the end; a torn tail, as after a server crash, is a note and not a
 //!   fault;
 //! * every table: its descriptor, and that its regions cover every row once, by their `.regioninfo`
@@ -16,6 +16,7 @@
 //! Each fault is a line `fault: <path> at offset <n>: <what>`, and each note a line. The exit
 //! status is 0 without faults, 1 with faults, 2 if the directory cannot be read.
 
+mod mob;
 mod regions;
 mod store_file;
 mod tables;

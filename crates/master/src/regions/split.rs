@@ -247,7 +247,7 @@ impl Master {
     pub(crate) fn compact_references(&self, regions: &[Arc<Region>]) {
         let background = self.parts.regionserver.background();
         for region in regions.iter().filter(|region| !region.is_secondary() && has_references(region)) {
-            background.request_compaction(region, None, true);
+            background.request_reference_compaction(region);
         }
     }
 
@@ -444,7 +444,7 @@ fn compact_to_own_files(region: &Arc<Region>) -> Result<()> {
     if !has_references(region) {
         return Ok(());
     }
-    region.compact(None, true)?;
+    region.compact_references()?;
     if has_references(region) {
         let name = region.info().name_text();
         return Err(HBaseError::do_not_retry(format!("{name} still reads files of its parent region")));

@@ -9,6 +9,8 @@
 //! - `<hfile or link>.<parent>`, a reference: `<link>.<new name of the parent>`, a reference with
 //!   the same content
 //!
+//! The MOB region keeps its name: cells name its files with the table that wrote them.
+//!
 //! Each gets a back reference, references included: they may outlive their parent's link. A region
 //! that was split is created only if a daughter reads its files.
 
@@ -16,6 +18,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use evenkeel_common::mob::{mob_family_dir, mob_region};
 use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_fs::FileSystem;
 use evenkeel_protocol::pb;
@@ -45,6 +48,8 @@ pub(super) struct Layout<'a> {
     pub(super) live: Vec<NewRegion<'a>>,
     /// Regions that were split and whose files their daughters read.
     pub(super) parents: Vec<NewRegion<'a>>,
+    /// The MOB region, if the snapshot has one.
+    mob: Option<NewRegion<'a>>,
     /// New encoded names, by the names in the snapshot.
     names: HashMap<String, String>,
 }
@@ -53,6 +58,13 @@ impl<'a> Layout<'a> {
     /// Plans the regions of a table, with ids from `first_id` on.
     pub(super) fn plan(snapshot: &'a Snapshot, table: &TableName, first_id: i64) -> Result<Self> {
         let from = snapshot.regions.iter().map(|m| Ok((region_of(m)?, m))).collect::<Result<Vec<_>>>()?;
+        let is_mob = |info: &RegionInfo| info.encoded_name() == mob_region(info.table()).encoded_name();
+        let (mob, from): (Vec<_>, Vec<_>) = from.into_iter().partition(|(info, _)| is_mob(info));
+        let mob = mob.into_iter().next().map(|(from, manifest)| NewRegion {
+            info: mob_region(table),
+            from,
+            manifest,
+        });
         let ids: BTreeSet<i64> = from.iter().map(|(info, _)| info.region_id()).collect();
         let rank = |info: &RegionInfo| ids.range(..info.region_id()).count() as i64;
         let needed = parents_of(&from)?;
@@ -70,7 +82,7 @@ impl<'a> Layout<'a> {
             if is_parent { parents.push(region) } else { live.push(region) }
         }
         live.sort_by(|a: &NewRegion<'_>, b| a.info.start_key().cmp(b.info.start_key()));
-        let layout = Self { live, parents, names };
+        let layout = Self { live, parents, mob, names };
         layout.check_covers_all_rows()?;
         Ok(layout)
     }
@@ -123,7 +135,26 @@ impl<'a> Layout<'a> {
 
     /// Creates the directories and the links, and lists of them where the table keeps lists.
     pub(super) fn write(&self, env: &StoreEnv, table: &TableDescriptor) -> Result<()> {
+        self.write_mob_region(env)?;
         self.all().try_for_each(|region| self.write_region(env, table, region))
+    }
+
+    /// Creates links to the MOB files that the table does not have. Cells of the regions name the
+    /// files themselves; the links keep them from being deleted.
+    fn write_mob_region(&self, env: &StoreEnv) -> Result<()> {
+        let Some(region) = &self.mob else { return Ok(()) };
+        let (fs, root) = (&*env.fs, &*env.root);
+        for family in &region.manifest.family_files {
+            let name = String::from_utf8_lossy(&family.family_name).into_owned();
+            let dir = mob_family_dir(root, region.info.table(), &name);
+            fs.mkdirs(&dir)?;
+            for file in &family.store_files {
+                if !fs.exists(&dir.join(&file.name))? {
+                    self.write_file(fs, root, region, &dir, file)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn write_region(&self, env: &StoreEnv, table: &TableDescriptor, region: &NewRegion<'_>) -> Result<()> {

@@ -8,7 +8,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableName};
+use evenkeel_common::mob::mob_region;
+use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableName};
 use evenkeel_metrics::activity::{self, ActivityKind, RunningActivity};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::snapshot_description::Type;
@@ -19,6 +20,7 @@ use prost::Message;
 use super::store::{LAYOUT_VERSION, NEW_INFO_BYTES_MAX, Snapshot};
 use super::{TTL_SECONDS_MAX, check_name, check_not_expired, is_running, table_of, text_of};
 use crate::meta::TableState;
+use crate::mob::files_of_mob_region;
 use crate::tables::checks::check_directory_name;
 use crate::tables::{Nonce, state_name};
 use crate::{Master, Table};
@@ -154,6 +156,14 @@ impl Master {
         for region in &all {
             activity.set_parts(regions.len(), all.len());
             regions.push(self.region_manifest(&table, &region.info, flush)?);
+        }
+        // After the regions, whose flushes write MOB files.
+        let mut mob_files = files_of_mob_region(self.fs(), self.root(), name)?;
+        mob_files.retain(|(family, _)| table.descriptor.family(family.as_bytes()).is_some());
+        // A family whose IS_MOB was switched off has its references until they are compacted.
+        let has_mob_files = mob_files.iter().any(|(_, files)| !files.is_empty());
+        if has_mob_files || table.descriptor.families().any(ColumnFamilyDescriptor::is_mob) {
+            regions.push(snapshot_manifest::build(self.fs(), self.root(), &mob_region(name), mob_files)?);
         }
         check_not_expired(&snapshot, self.clock().now_ms())?;
         let mut descriptor = (*table.descriptor).clone();

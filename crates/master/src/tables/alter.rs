@@ -16,6 +16,7 @@ use super::{Nonce, checks, with_merge_parents};
 use crate::change_intent::ChangeIntent;
 use crate::meta::MetaRegion;
 use crate::meta::TableState;
+use crate::mob::archive_mob_family;
 use crate::{Master, Table, descriptors, is_built_in, reconcile};
 
 impl Master {
@@ -129,7 +130,7 @@ impl Master {
         if !removed_families.is_empty() {
             self.replay_all_edits(before, &regions)?;
         }
-        self.archive_families(&regions, &missing_in(&before.descriptor, &changed))?;
+        self.archive_families(name, &regions, &missing_in(&before.descriptor, &changed))?;
         let names = removed_families.iter().map(|family| String::from_utf8_lossy(family).into_owned());
         let mut intent = match removed_families.is_empty() {
             true => None,
@@ -142,8 +143,9 @@ impl Master {
             self.store_table(Arc::clone(&changed), before.state);
         }
         self.update_replicas(name);
+        let table = name.clone();
         self.run_or_defer(name, "files of a deleted family are archived", move |master| {
-            master.archive_families(&regions, &removed_families)?;
+            master.archive_families(&table, &regions, &removed_families)?;
             intent.take().into_iter().for_each(|intent| intent.remove(master.fs()));
             Ok(())
         });
@@ -200,12 +202,18 @@ impl Master {
     }
 
     /// Archives families of regions, and of those that they were merged from: a start would move
-    /// what is left there aside, and snapshots would miss it.
-    fn archive_families(&self, regions: &[MetaRegion], families: &[Vec<u8>]) -> Result<()> {
+    /// what is left there aside, and snapshots would miss it. Their MOB files follow.
+    fn archive_families(
+        &self,
+        table: &TableName,
+        regions: &[MetaRegion],
+        families: &[Vec<u8>],
+    ) -> Result<()> {
         for family in families {
             for region in with_merge_parents(regions) {
                 reconcile::archive_family(self.fs(), self.root(), region, family)?;
             }
+            archive_mob_family(self.fs(), self.root(), table, &String::from_utf8_lossy(family))?;
         }
         Ok(())
     }

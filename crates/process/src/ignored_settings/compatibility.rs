@@ -67,17 +67,6 @@ const NOT_HERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "not supported: MOB",
-        &[
-            "hbase.master.mob.cleaner.period",
-            "hbase.mob.cache.evict.period",
-            "hbase.mob.cache.evict.remain.ratio",
-            "hbase.mob.compaction.chore.period",
-            "hbase.mob.file.cache.size",
-            "hbase.mob.major.compaction.region.batch.size",
-        ],
-    ),
-    (
         "not supported: replication of MemStores to secondary replicas; they show what the default replica has flushed",
         &["hbase.region.replica.replication.enabled"],
     ),

@@ -34,6 +34,17 @@ const DISCHARGE: &str =
 
 /// Every setting without an effect.
 pub(super) const IGNORED: &[Ignored] = &[
+    // MOB files.
+    Ignored::new(
+        &["hbase.mob.cache.evict.period"],
+        &[],
+        "every opening of a MOB file closes those above the limit, so the limit always holds",
+    ),
+    Ignored::new(
+        &["hbase.mob.major.compaction.region.batch.size"],
+        &[],
+        "major compactions of families with MOB files queue, and the compaction threads limit how many run",
+    ),
     // Process, cluster, ZooKeeper.
     Ignored::new(&["hbase.cluster.distributed"], &["false"], ONE_PROCESS),
     Ignored::new(&["hbase.regionserver.rpc.startup.waittime"], &[], ONE_PROCESS),

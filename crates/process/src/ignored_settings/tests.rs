@@ -92,12 +92,16 @@ fn keys_of(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Strings that look like keys of settings and are none.
-const NO_SETTINGS: [&str; 7] = [
+const NO_SETTINGS: [&str; 10] = [
     // Files of the root directory.
     "hbase.id",
     "hbase.version",
     // The package of HBase's messages.
     "hbase.pb.",
+    // Attributes of a scan.
+    "hbase.mob.cache.blocks",
+    "hbase.mob.scan.raw",
+    "hbase.mob.scan.ref.only",
     // An entry of the master's reply to a RegionServer that starts.
     "hbase.regionserver.hostname.seen.by.master",
     // Properties of namespaces.

@@ -7,7 +7,9 @@ use evenkeel_common::{Result, clock};
 
 use super::{Phase, Region, RegionCount};
 use crate::metrics::CompactionEnd;
-use crate::store::{BackgroundPriority, CompactionRequest, CompactionResult, Store, StoreFile};
+use crate::store::{
+    BackgroundPriority, CompactionKind, CompactionRequest, CompactionResult, Store, StoreFile,
+};
 
 impl Region {
     /// Returns true if a store has enough files to compact.
@@ -22,7 +24,17 @@ impl Region {
     /// `NotServingRegionException`, `NoSuchColumnFamilyException`, and `IOException` from the file
     /// system or if it is cancelled. The files are unchanged then.
     pub fn compact(self: &Arc<Self>, family: Option<&[u8]>, major: bool) -> Result<bool> {
-        self.compact_with(family, major, None)
+        let kind = if major { CompactionKind::Major } else { CompactionKind::Due };
+        self.compact_with(family, kind, None)
+    }
+
+    /// Compacts all files of every family, so that the region reads no file of its parent. MOB
+    /// files stay as they are.
+    ///
+    /// # Errors
+    /// As [`Region::compact`].
+    pub fn compact_references(self: &Arc<Self>) -> Result<bool> {
+        self.compact_with(None, CompactionKind::References, None)
     }
 
     /// As [`Region::compact`], but yields the processors until a caller waits for fewer files.
@@ -32,16 +44,16 @@ impl Region {
     pub fn compact_in_background(
         self: &Arc<Self>,
         family: Option<&[u8]>,
-        major: bool,
+        kind: CompactionKind,
         priority: &dyn BackgroundPriority,
     ) -> Result<bool> {
-        self.compact_with(family, major, Some(priority))
+        self.compact_with(family, kind, Some(priority))
     }
 
     fn compact_with(
         self: &Arc<Self>,
         family: Option<&[u8]>,
-        major: bool,
+        kind: CompactionKind,
         priority: Option<&dyn BackgroundPriority>,
     ) -> Result<bool> {
         // A secondary replica does not wait for its refresh, which may wait for the file system.
@@ -56,7 +68,7 @@ impl Region {
         let mut done = false;
         for store in self.stores.iter().filter(|s| family.is_none_or(|f| f == s.family().name())) {
             let what = format_args!("a compaction of {}", self.info.encoded_name());
-            let compacted = catch(what, || self.compact_store(store, major, priority));
+            let compacted = catch(what, || self.compact_store(store, kind, priority));
             done |= compacted.inspect_err(|_| self.counts.add(RegionCount::FailedCompactions, 1))?;
         }
         Ok(done)
@@ -65,10 +77,10 @@ impl Region {
     fn compact_store(
         &self,
         store: &Arc<Store>,
-        major: bool,
+        kind: CompactionKind,
         priority: Option<&dyn BackgroundPriority>,
     ) -> Result<bool> {
-        let Some(request) = store.select_compaction(major) else { return Ok(false) };
+        let Some(request) = store.select(kind) else { return Ok(false) };
         let started = clock::monotonic();
         let result = store.compact_in_background(&request, self.mvcc.read_point(), priority)?;
         let files = store.install_compaction(&result)?;

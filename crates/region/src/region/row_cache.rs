@@ -59,7 +59,7 @@ use evenkeel_common::clock::Clock;
 use evenkeel_common::{CellBuffer, KeyValue, RegionInfo, TableDescriptor};
 
 use self::entry::{CoverageMatch, Entry};
-use crate::operations::Scan;
+use crate::operations::{MobRead, Scan};
 use crate::store::StoreEnv;
 
 /// Slots for the numbers of writes.
@@ -152,6 +152,7 @@ impl RowCache {
             && scan.batch <= 0
             && scan.is_get
             && !(scan.raw || scan.reversed || scan.read_uncommitted)
+            && scan.mob == MobRead::default()
             && scan.mvcc_read_point.is_none();
         if !is_plain || !self.all_asked(scan, |family| family.is_cacheable) {
             return None;

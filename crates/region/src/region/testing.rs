@@ -27,6 +27,24 @@ pub(super) fn region_of(
     config: RegionConfig,
     attributes: &[(&str, &str)],
 ) -> Arc<Region> {
+    let mut table = TableDescriptor::new("t".parse().expect("legal")).with_family(family(b"f", &[]));
+    for (key, value) in attributes {
+        table = table.with(key, value);
+    }
+    region_of_table(events, config, table)
+}
+
+/// A region of a table whose family `f` has these attributes.
+pub(super) fn region_with_family(attributes: &[(&str, &str)]) -> Arc<Region> {
+    let table = TableDescriptor::new("t".parse().expect("legal")).with_family(family(b"f", attributes));
+    region_of_table(Arc::new(NoEvents), RegionConfig::default(), table)
+}
+
+fn region_of_table(
+    events: Arc<dyn RegionEvents>,
+    config: RegionConfig,
+    table: TableDescriptor,
+) -> Arc<Region> {
     let (stores, clock) = env();
     let [wal_dir, old_dir] = ["WALs", "oldWALs"].map(|dir| stores.root.join(dir));
     for dir in [&wal_dir, &old_dir] {
@@ -52,10 +70,6 @@ pub(super) fn region_of(
         events,
         operation_times: Arc::default(),
     };
-    let mut table = TableDescriptor::new("t".parse().expect("legal")).with_family(family(b"f", &[]));
-    for (key, value) in attributes {
-        table = table.with(key, value);
-    }
     let info = RegionInfo::new(table.name().clone(), Bytes::new(), Bytes::new(), 1);
     Region::open(Arc::new(env), info, Arc::new(table)).expect("opens")
 }

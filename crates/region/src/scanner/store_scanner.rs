@@ -11,13 +11,14 @@
 use evenkeel_block_cache::heap_blocks;
 use evenkeel_common::CellType::{Maximum, Minimum};
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
+use evenkeel_common::mob::is_reference;
 use evenkeel_common::{
     CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, KeyBuf, Result, TryResult,
 };
 
 use super::heap::{KeyValueHeap, SortedRun};
 use super::matcher::{FilterSlot, MatchCode, QueryMatcher};
-use super::{CellSource, KeyValueScanner, LeafScanner, LimitScope, ScannerContext};
+use super::{CellSource, KeyValueScanner, LeafScanner, LimitScope, MobResolver, ScannerContext};
 use crate::operations::Scan;
 
 /// Steps tried before a seek to the next column.
@@ -130,6 +131,8 @@ pub struct StoreScanner<L> {
     cells_in_row: i64,
     done: bool,
     key: KeyBuf,
+    /// `None` if references are not resolved, which most stores do not have.
+    mob: Option<Box<dyn MobResolver>>,
 }
 
 impl<L: LeafScanner> StoreScanner<L> {
@@ -167,7 +170,13 @@ impl<L: LeafScanner> StoreScanner<L> {
             cells_in_row: 0,
             done: false,
             key: seek.key,
+            mob: None,
         }
+    }
+
+    /// Resolves references to MOB files from here on; see [`MobResolver`].
+    pub(crate) fn resolve_references(&mut self, mob: Box<dyn MobResolver>) {
+        self.mob = Some(mob);
     }
 
     /// Makes a Get's scanner read another row. `arrange` seeks the leaves that may hold a part of
@@ -221,8 +230,21 @@ impl<L: LeafScanner> StoreScanner<L> {
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`], errors of the filter, `RowTooBigException`, and
-    /// `CallQueueTooBigException` if the reply's budget has no capacity for a cell.
+    /// `CallQueueTooBigException` if the reply's budget has no capacity for a cell; those of
+    /// [`MobResolver::resolve`].
     pub fn next(
+        &mut self,
+        out: &mut CellBuffer,
+        context: &mut ScannerContext,
+        filter: &mut FilterSlot,
+    ) -> TryResult<bool> {
+        match self.mob.is_some() {
+            false => self.next_cells::<false>(out, context, filter),
+            true => self.next_cells::<true>(out, context, filter),
+        }
+    }
+
+    fn next_cells<const RESOLVES: bool>(
         &mut self,
         out: &mut CellBuffer,
         context: &mut ScannerContext,
@@ -248,7 +270,13 @@ impl<L: LeafScanner> StoreScanner<L> {
             if code.includes() {
                 self.cells_in_row += 1;
                 if self.cells_in_row > self.offset && !context.discards {
-                    push(out, cell, filter, self.heap.current(), context)?;
+                    match self.mob.as_deref_mut() {
+                        Some(mob) if RESOLVES && is_reference(cell) => {
+                            let leaf = self.heap.current();
+                            push_resolved(out, cell, filter, (leaf, mob), context)?;
+                        }
+                        _ => push(out, cell, filter, self.heap.current(), context)?,
+                    }
                     if context.size > row_size_limit {
                         return Err(row_too_big(self.row_bytes_max, cell).into());
                     }
@@ -445,6 +473,34 @@ fn push<L: LeafScanner>(
         None => out.push(cell),
     }
     count(out, cell, leaf, context, CellSource::heap_bytes);
+    Ok(())
+}
+
+/// Adds the cell that a reference stands for.
+#[inline(never)]
+fn push_resolved<L: LeafScanner>(
+    out: &mut CellBuffer,
+    reference: &CellRef<'_>,
+    filter: &FilterSlot,
+    (leaf, mob): (Option<&L>, &mut dyn MobResolver),
+    context: &mut ScannerContext,
+) -> TryResult<()> {
+    if filter.as_ref().is_some_and(|filter| filter.transform(reference).is_some()) {
+        return Ok(push(out, reference, filter, leaf, context)?);
+    }
+    let found = mob.resolve(reference)?;
+    context.charge_cell(&found.cell)?;
+    match found.shared_value.filter(|value| out.shares(value.len())) {
+        Some(value) => out.push_shared(&found.cell, value),
+        None => out.push(&found.cell),
+    }
+    context.count(&found.cell);
+    if context.is_size_limited() {
+        let heap_bytes = found.source.heap_bytes(&found.cell);
+        out.set_heap_bytes(heap_bytes);
+        context.count_heap(heap_bytes);
+    }
+    mob.release();
     Ok(())
 }
 

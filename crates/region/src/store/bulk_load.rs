@@ -28,7 +28,8 @@ impl Store {
     ///
     /// # Errors
     /// `FileNotFoundException`, `CorruptHFileException` for a file that is not an HFile or is out
-    /// of order, and `DoNotRetryIOException` for a file without cells.
+    /// of order, and `DoNotRetryIOException` for a file without cells or with values in MOB files
+    /// of another table.
     pub fn check_bulk_file(&self, path: &Path) -> Result<bool> {
         if self.env.fs.status(path)?.is_dir {
             return Err(HBaseError::io(format!("Path does not reference a file: {}", path.display())));
@@ -37,11 +38,11 @@ impl Store {
         let (Some(first), Some(last)) = (reader.first_key(), reader.last_key()) else {
             return Err(HBaseError::do_not_retry(format!("{}: First key can not be null", path.display())));
         };
-        self.check_mob(&reader, path)?;
         let fits = |key: &KeyBuf| self.region.contains_row(key.as_cell().row());
         if !fits(first) || !fits(last) {
             return Ok(false);
         }
+        self.check_bulk_references(&reader)?;
         if self.config.verify_bulk_loads {
             verify_order(&reader, path)?;
         }

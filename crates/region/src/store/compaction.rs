@@ -40,12 +40,33 @@ use self::policy::{CandidateFile, CompactionPlan, SelectionContext};
 use super::file_writer::FileSplit;
 use super::{Engine, OffPeakPermit, Store, StoreFile};
 
+/// Which files of a store are compacted, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompactionKind {
+    /// Those that the policy selects.
+    Due,
+    /// All, so that the store no longer reads files of other regions. As in HBase, which has no
+    /// such requests, MOB files stay as they are.
+    References,
+    /// All, because a client or a chore asked for a major compaction. It rewrites MOB files.
+    Major,
+}
+
+impl CompactionKind {
+    /// Returns true if all files of the store are wanted.
+    pub fn is_of_all_files(self) -> bool {
+        self != Self::Due
+    }
+}
+
 /// Files to compact. They are busy until the request is dropped.
 #[derive(Debug)]
 pub struct CompactionRequest {
     files: Vec<Arc<StoreFile>>,
     is_major: bool,
     is_all_files: bool,
+    /// True if a client or a chore asked for a major compaction.
+    is_requested: bool,
     drops_deletes: bool,
     split: FileSplit,
     compacting: Arc<Mutex<HashSet<String>>>,
@@ -67,6 +88,12 @@ impl CompactionRequest {
     /// Returns true if no other file has cells of these rows, so that markers may be dropped.
     pub fn drops_deletes(&self) -> bool {
         self.drops_deletes
+    }
+
+    /// Returns true if it rewrites the MOB files to which the files refer: all files of the store
+    /// are compacted by request.
+    pub(super) fn rewrites_mob_files(&self) -> bool {
+        self.is_requested && self.is_all_files
     }
 
     /// Bytes of the files.
@@ -110,6 +137,8 @@ pub struct CompactionResult {
     /// The files that replace them, not yet in place, in the order in which they are moved into
     /// place; one may have no cells.
     pub outputs: Vec<PathBuf>,
+    /// The MOB files to which only they refer, in place.
+    pub mob_outputs: Vec<PathBuf>,
     /// Cells written.
     pub cells: u64,
 }
@@ -140,6 +169,12 @@ impl Store {
     /// Selects files to compact: all if `major` and none is busy, otherwise the selection of the
     /// policy.
     pub fn select_compaction(&self, major: bool) -> Option<CompactionRequest> {
+        self.select(if major { CompactionKind::Major } else { CompactionKind::Due })
+    }
+
+    /// As [`Store::select_compaction`].
+    pub fn select(&self, kind: CompactionKind) -> Option<CompactionRequest> {
+        let major = kind.is_of_all_files();
         let files = self.state.load().files.clone();
         let mut compacting = self.compacting.lock();
         let busy = busy_files(&files, &compacting);
@@ -151,6 +186,7 @@ impl Store {
         Some(CompactionRequest {
             is_major: plan.is_major,
             is_all_files,
+            is_requested: kind == CompactionKind::Major,
             drops_deletes: plan.drops_deletes || is_all_files,
             split: plan.split,
             files: chosen,

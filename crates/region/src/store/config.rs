@@ -8,6 +8,7 @@ use evenkeel_hfile::ChecksumType;
 
 use super::cache::StoreCacheConfig;
 use super::compaction::engine::EngineSettings;
+use super::mob::MobConfig;
 use crate::memstore::InMemoryConfig;
 use crate::store_file_tracker::TrackerSettings;
 
@@ -81,6 +82,8 @@ pub struct StoreConfig {
     pub in_memory: InMemoryConfig,
     /// `hbase.hstore.engine.class`, and the settings of the engines.
     pub engine: EngineSettings,
+    /// Compactions of MOB files.
+    pub mob: MobConfig,
     /// The store file tracker, of a table or a family. The server's setting is that of new tables.
     pub tracker: TrackerSettings,
 }
@@ -121,6 +124,7 @@ impl Default for StoreConfig {
             cache: StoreCacheConfig::default(),
             in_memory: InMemoryConfig::default(),
             engine: EngineSettings::default(),
+            mob: MobConfig::default(),
             tracker: TrackerSettings::default(),
         }
     }
@@ -199,7 +203,7 @@ impl StoreConfig {
             BLOOM_ERROR_RATE,
             ROW_BYTES_MAX,
         ];
-        for key in keys.into_iter().chain(EngineSettings::keys()) {
+        for key in keys.into_iter().chain(MobConfig::KEYS).chain(EngineSettings::keys()) {
             if let Some(value) = conf.get_trimmed(key)? {
                 config.set(key, &value);
             }
@@ -303,7 +307,7 @@ impl StoreConfig {
             VERIFY_BULK_LOADS => parse_switch(value, |verify| self.verify_bulk_loads = verify),
             VERIFY_WRITES => parse_switch(value, |verify| self.verify_writes = verify),
             "MEMSTORE_FLUSHSIZE" => parse(value, |n| self.flush_bytes = n),
-            _ => drop(self.engine.set(key, value)),
+            _ => drop(self.mob.set(key, value) || self.engine.set(key, value)),
         }
     }
 }

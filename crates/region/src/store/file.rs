@@ -89,7 +89,7 @@ impl StoreFile {
         };
         let is_top = options.half.as_ref().is_some_and(|half| half.range == ReferenceRange::Top);
         let reader = HFileReader::open_path(&*store.env.fs, &path, Arc::clone(&store.env.cache), &options)?;
-        store.check_mob(&reader, &path)?;
+        store.mob.note_file(&reader);
         let counted = store.env.open_files.count(1);
         let blocks_weight = reader.blocks_weight(&store.env.host);
         Ok(Self { blocks_weight, ..Self::of_reader(reader, status, kind, (&path, is_top), counted) })

@@ -25,13 +25,15 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use evenkeel_block_cache::{BlockCategory, FileId};
+use evenkeel_common::mob::{MobFileRefs, is_reference};
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, Result, TryError};
 use evenkeel_hfile::{
     CacheOnWrite, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, HFileWriter,
-    InputResidency, ReadBack, StoreFileMeta, WrittenFile,
+    InputResidency, ReadBack, StoreFileMeta, WrittenFile, keys,
 };
 
 use super::background_priority::{BackgroundWork, run_in_background};
+use super::mob::{MobJob, MobWriter, note_reference};
 use super::{BackgroundPriority, CompactionThroughputController, Store, StoreLeaf};
 use crate::layout;
 use crate::scanner::{ScannerContext, StoreScanner};
@@ -88,6 +90,8 @@ pub(super) enum FileSplit {
 pub(super) struct WrittenFiles {
     /// In the directory for outputs, in the order in which they are moved into place.
     pub paths: Vec<PathBuf>,
+    /// The MOB files to which they refer, in place.
+    pub mob: Vec<PathBuf>,
     pub cells: u64,
 }
 
@@ -116,6 +120,8 @@ pub(super) struct WriteJob {
     pub max_seq_id_of_parts: Option<u64>,
     /// Cells up to this sequence id lose their sequence ids.
     pub forget_seq_ids_to: Option<u64>,
+    /// What is done with MOB files; `None` for a store that has nothing to do with them.
+    pub mob: Option<MobJob>,
 }
 
 impl Store {
@@ -156,19 +162,22 @@ impl Store {
         job: WriteJob,
         schedule: WriteSchedule<'_>,
     ) -> Result<WrittenFiles, WriteFailure> {
+        let mob = job.mob.map(|mob| MobWriter::new(self, mob, &job.file, &job.meta)).transpose()?;
         let mut outputs = MultiFileWriter {
             store: self,
             job,
+            mob,
             open: Vec::new(),
             written: WrittenFiles::default(),
             unread: Vec::new(),
         };
         let done = outputs.write_all(scanner, schedule).and_then(|()| outputs.finish());
-        match done.map_err(WriteFailure::Write).and_then(|()| outputs.read_back(schedule)) {
+        let read_back = done.map_err(WriteFailure::Write).and_then(|()| outputs.read_back(schedule));
+        match read_back.and_then(|()| Ok(outputs.commit_mob_files()?)) {
             Ok(()) => Ok(outputs.written),
             Err(failure) => {
                 if let WriteFailure::ReadBack(path, _) = &failure {
-                    outputs.written.paths.retain(|other| other != path);
+                    outputs.keep_for_quarantine(path);
                     self.evict_blocks(path);
                 }
                 outputs.discard();
@@ -240,7 +249,7 @@ impl Store {
         }
     }
 
-    fn cache_on_write(&self, path: &Path, file: &NewFileOptions) -> CacheOnWrite {
+    pub(super) fn cache_on_write(&self, path: &Path, file: &NewFileOptions) -> CacheOnWrite {
         let keeps_data = self.env.cache.caches_category(BlockCategory::Data);
         CacheOnWrite {
             cache: Arc::clone(&self.env.cache),
@@ -276,6 +285,7 @@ impl NewFileOptions {
 struct MultiFileWriter<'a> {
     store: &'a Store,
     job: WriteJob,
+    mob: Option<MobWriter<'a>>,
     /// The last stripe, or all windows that have cells.
     open: Vec<OpenFile>,
     written: WrittenFiles,
@@ -294,6 +304,8 @@ struct OpenFile {
     end: Bytes,
     /// The row after which the next stripe begins, once this one has enough cells.
     last_row: Option<Bytes>,
+    /// The MOB files to which its cells refer.
+    refs: MobFileRefs,
 }
 
 /// The input of files: a scanner, and the cells read from it.
@@ -384,20 +396,49 @@ impl MultiFileWriter<'_> {
         }
         limits.start_result();
         scanner.next(cells, limits, &mut None).map_err(TryError::into_failure)?;
+        let mob_bytes =
+            if self.mob.is_some() { self.write_mob_cells(cells)? } else { self.write_cells(cells)? };
+        self.written.cells += cells.len() as u64;
+        let bytes = cells.encoded_len() as u64 + mob_bytes;
+        cells.clear();
+        Ok(Some(bytes))
+    }
+
+    fn write_cells(&mut self, cells: &CellBuffer) -> Result<u64> {
         for cell in cells.iter() {
             let part = self.output_index_of(&cell)?;
-            let Some(OpenFile { writer, .. }) = self.open.get_mut(part) else {
+            let Some(OpenFile { writer, refs, .. }) = self.open.get_mut(part) else {
                 return Err(self.store.error("a cell of no open file"));
             };
+            if is_reference(&cell) {
+                note_reference(&cell, self.store.region.table(), refs);
+            }
             match self.job.forget_seq_ids_to {
                 Some(limit) if cell.seq_id() <= limit => writer.append(&cell.with_seq_id(0))?,
                 _ => writer.append(&cell)?,
             }
         }
-        self.written.cells += cells.len() as u64;
-        let bytes = cells.encoded_len() as u64;
-        cells.clear();
-        Ok(Some(bytes))
+        Ok(0)
+    }
+
+    /// As `write_cells`, of a store with MOB files. Returns the bytes of values that were read from
+    /// or written to them.
+    fn write_mob_cells(&mut self, cells: &CellBuffer) -> Result<u64> {
+        let (mut bytes, limit) = (0, self.job.forget_seq_ids_to);
+        for cell in cells.iter() {
+            let part = self.output_index_of(&cell)?;
+            let (Some(OpenFile { writer, refs, .. }), Some(mob)) = (self.open.get_mut(part), &mut self.mob)
+            else {
+                return Err(self.store.error("a cell of no open file"));
+            };
+            bytes += mob.write(&cell, refs, &mut |cell| match limit {
+                Some(limit) if cell.seq_id() <= limit && !is_reference(cell) => {
+                    writer.append(&cell.with_seq_id(0))
+                }
+                _ => writer.append(cell),
+            })?;
+        }
+        Ok(bytes)
     }
 
     /// Returns the index in `open` of the file that a cell belongs to.
@@ -475,7 +516,15 @@ impl MultiFileWriter<'_> {
             writer.digest_cells();
         }
         writer.cache_on_write(store.cache_on_write(&path, file));
-        self.open.push(OpenFile { writer, path, at, start, end, last_row: None });
+        self.open.push(OpenFile {
+            writer,
+            path,
+            at,
+            start,
+            end,
+            last_row: None,
+            refs: MobFileRefs::default(),
+        });
         Ok(self.open.len() - 1)
     }
 
@@ -484,7 +533,10 @@ impl MultiFileWriter<'_> {
         if self.open.is_empty() {
             return Ok(());
         }
-        let part = self.open.remove(0);
+        let mut part = self.open.remove(0);
+        if self.store.family.is_mob() || part.writer.has_tags() {
+            part.writer.append_file_info(keys::MOB_FILE_REFS, part.refs.encode());
+        }
         let mut meta = self.job.meta.clone();
         if !is_last {
             meta.compacted_files.clear();
@@ -501,10 +553,13 @@ impl MultiFileWriter<'_> {
     /// Reads the files back, unless that is disabled.
     fn read_back(&mut self, schedule: WriteSchedule<'_>) -> Result<(), WriteFailure> {
         let unread = std::mem::take(&mut self.unread);
+        let mob = self.mob.as_ref().map(|mob| &mob.finished[..]).unwrap_or_default();
         if !self.store.config.verify_writes {
             return Ok(());
         }
-        for (path, written) in self.written.paths.iter().zip(unread) {
+        let store_files = self.written.paths.iter().zip(unread);
+        let mob_files = mob.iter().map(|file| (&file.path, file.written.clone()));
+        for (path, written) in store_files.chain(mob_files) {
             self.store.read_back(path, written, schedule).map_err(|error| match error.kind() {
                 ErrorKind::CorruptHFile => WriteFailure::ReadBack(path.clone(), error),
                 _ => WriteFailure::Write(error),
@@ -513,7 +568,24 @@ impl MultiFileWriter<'_> {
         Ok(())
     }
 
+    /// Moves the MOB files into place, before a store file that refers to them can be.
+    fn commit_mob_files(&mut self) -> Result<()> {
+        if let Some(mob) = &mut self.mob {
+            self.written.mob = mob.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Excludes a file from those that are deleted.
+    fn keep_for_quarantine(&mut self, path: &Path) {
+        self.written.paths.retain(|other| other != path);
+        if let Some(mob) = &mut self.mob {
+            mob.keep_for_quarantine(path);
+        }
+    }
+
     fn finish(&mut self) -> Result<()> {
+        self.mob.as_mut().map_or(Ok(()), MobWriter::finish)?;
         if self.open.is_empty() && !self.job.meta.compacted_files.is_empty() {
             let (start, end) = self.rows_of_empty_file();
             self.begin(0, start, end)?;
@@ -545,6 +617,7 @@ impl MultiFileWriter<'_> {
 
     /// Deletes all files, finished or not.
     fn discard(&mut self) {
+        self.mob.iter_mut().for_each(MobWriter::discard);
         let unfinished = self.open.drain(..).map(|part| part.path);
         let paths: Vec<_> = self.written.paths.drain(..).chain(unfinished).collect();
         for path in paths {

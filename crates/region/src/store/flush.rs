@@ -10,15 +10,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use evenkeel_common::mob::NO_REFS;
 use evenkeel_common::{Result, TryError};
 use evenkeel_hfile::{
-    BloomType, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, HFileReader, HFileWriter,
-    StoreFileMeta, check_compression_supported, keys,
+    BloomType, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, HFileWriter, StoreFileMeta,
+    check_compression_supported, keys,
 };
 
 use super::background_priority::BACKGROUND_BYTES_MIN;
 use super::config::BLOCK_BYTES_MAX;
 use super::file_writer::{NewFileOptions, WriteJob, WriteSchedule};
+use super::mob::MobJob;
 use super::{BackgroundPriority, Store, StoreFile, StoreLeaf, listed, sorted};
 use crate::memstore::SegmentScanner;
 use crate::scanner::StoreScanner;
@@ -74,16 +76,19 @@ impl Store {
         let meta = StoreFileMeta { max_seq_id: Some(flush_seq_id), ..StoreFileMeta::default() };
         let file = self.flushed_file(context);
         let max_seq_id_of_parts = Some(self.max_seq_id());
-        let job = WriteJob { file, meta, split, max_seq_id_of_parts, forget_seq_ids_to: None };
+        let newest_ms = frozen.iter().map(|segment| segment.max_timestamp()).max().unwrap_or(0);
+        let mob = self.mob_job(MobJob { newest_ms, rewrites: false, is_flush: true });
+        let job = WriteJob { file, meta, split, max_seq_id_of_parts, forget_seq_ids_to: None, mob };
         let schedule = match priority {
             Some(priority) if size.data_bytes >= BACKGROUND_BYTES_MIN => WriteSchedule::Flush(priority),
             _ => WriteSchedule::Unlimited,
         };
         let running = self.flush_progress.begin(size.cells);
-        let written = self.write_files(&scanner, job, schedule)?.paths;
+        let written = self.write_files(&scanner, job, schedule)?;
         drop(running);
-        self.flushed.lock().clone_from(&written);
-        Ok(written)
+        self.flushed.lock().clone_from(&written.paths);
+        *self.flushed_mob.lock() = written.mob;
+        Ok(written.paths)
     }
 
     fn flushed_file(&self, context: HFileContext) -> NewFileOptions {
@@ -120,12 +125,15 @@ impl Store {
     /// The second half of [`Store::commit_flush`]: replaces the state.
     pub fn swap_flush(&self, files: Vec<Arc<StoreFile>>) -> Vec<String> {
         self.flushed.lock().clear();
+        self.flushed_mob.lock().clear();
         let names = files.iter().map(|file| file.name().to_owned()).collect();
+        let committed = files.clone();
         self.replace_state(|state| {
             state.frozen.clear();
             state.files.extend(files);
             state.files = sorted(std::mem::take(&mut state.files));
         });
+        self.settle_mob_files(&committed);
         names
     }
 
@@ -134,17 +142,34 @@ impl Store {
     /// them and bring back cells deleted since.
     pub fn abort_flush(&self) {
         let flushed = std::mem::take(&mut *self.flushed.lock());
-        self.discard_outputs(flushed, &[]);
+        let mob = std::mem::take(&mut *self.flushed_mob.lock());
+        self.discard_outputs(flushed, &mob, &[]);
     }
 
     /// Deletes the outputs of a flush or compaction that readers never saw, wherever they are, the
     /// last one first. `restored` are the files that they were to replace. If one cannot be
-    /// deleted, it stays with those before it until [`Store::discard_leftovers`].
-    pub(super) fn discard_outputs(&self, mut outputs: Vec<PathBuf>, restored: &[ListedFile]) {
-        if let Err(error) = self.discard(&mut outputs, restored) {
-            tracing::warn!(store = %self.label(), %error, "the output of a failed flush or compaction could not be deleted yet");
-            self.undeleted_outputs.lock().push(outputs);
+    /// deleted, it stays with those before it until [`Store::discard_leftovers`]. `mob` are MOB
+    /// files to which only the outputs refer. They are deleted once all outputs are; otherwise they
+    /// are left to the cleaner of a later process.
+    pub(super) fn discard_outputs(
+        &self,
+        mut outputs: Vec<PathBuf>,
+        mob: &[PathBuf],
+        restored: &[ListedFile],
+    ) {
+        match self.discard(&mut outputs, restored) {
+            Ok(()) => self.discard_mob_files(mob),
+            Err(error) => {
+                tracing::warn!(store = %self.label(), %error, "the output of a failed flush or compaction could not be deleted yet");
+                self.undeleted_outputs.lock().push(outputs);
+            }
         }
+    }
+
+    /// What a flush or compaction does with MOB files; `None` if the store has nothing to do with
+    /// them.
+    pub(super) fn mob_job(&self, job: MobJob) -> Option<MobJob> {
+        self.mob.resolves().then_some(job)
     }
 
     /// Deletes the files that [`Store::discard_outputs`] could not delete.
@@ -201,7 +226,10 @@ impl Store {
     pub fn write_empty_file(&self, max_seq_id: u64) -> Result<()> {
         let (fs, name) = (&*self.env.fs, uuid::Uuid::new_v4().simple().to_string());
         let path = self.dirs.output.join(&name);
-        let writer = HFileWriter::create(fs, &path, self.hfile_context(false, false)?)?;
+        let mut writer = HFileWriter::create(fs, &path, self.hfile_context(false, false)?)?;
+        if self.family.is_mob() {
+            writer.append_file_info(keys::MOB_FILE_REFS, NO_REFS.to_vec());
+        }
         let written =
             writer.finish(StoreFileMeta { max_seq_id: Some(max_seq_id), ..StoreFileMeta::default() })?;
         let bytes = fs.status(&path)?.len;
@@ -231,24 +259,6 @@ impl Store {
     pub(super) fn check_formats(&self) -> Result<()> {
         self.hfile_context(false, false)?;
         [false, true].into_iter().try_for_each(|is_major| self.compaction_compression(is_major).map(drop))
-    }
-
-    /// Refuses a file of a family with MOB files if cells of it refer to those: their values would
-    /// be the names of files.
-    ///
-    /// # Errors
-    /// `IOException`.
-    pub(super) fn check_mob(&self, file: &HFileReader, path: &Path) -> Result<()> {
-        let infos = file.file_infos();
-        let refers = infos.get_i64(keys::MOB_CELLS_COUNT).is_some_and(|cells| cells != 0)
-            || infos.get(keys::MOB_FILE_REFS).is_some_and(|files| !files.is_empty());
-        match self.family.is_mob() && refers {
-            false => Ok(()),
-            true => {
-                Err(self
-                    .error(format!("{}: values are in MOB files, which are not supported", path.display())))
-            }
-        }
     }
 
     fn encoding(&self) -> Result<DataBlockEncoding> {

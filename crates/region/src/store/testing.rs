@@ -26,6 +26,7 @@ pub(crate) fn env() -> (StoreEnv, Arc<ManualClock>) {
         metrics: Arc::default(),
         host: LocalHost::default(),
         open_files: Arc::default(),
+        mob: Arc::default(),
         fs: Arc::new(MemoryFileSystem::new()) as Arc<dyn FileSystem>,
         root: PathBuf::from("/hbase"),
         cache: Arc::new(NoCache),

@@ -7,6 +7,7 @@ use evenkeel_common::{CellComparator, KeepDeletedCells, KeyBuf, TryResult};
 use evenkeel_hfile::{BloomType, ScanOptions};
 use smallvec::SmallVec;
 
+use super::mob::MobScan;
 use super::{Store, StoreFile, StoreFileScanner, StoreLeaf};
 use crate::memstore::{Segment, SegmentScanner};
 use crate::operations::{ReadType, Scan, TimeRange};
@@ -77,7 +78,11 @@ impl StoreView {
         let wanted = LeafPruner::new(info, scan, rows, columns, now_ms);
         self.seek_leaves(&mut leaves, &wanted, read_point, &mut seek)?;
         let matcher = QueryMatcher::for_scan(info, scan, columns, now_ms);
-        Ok(StoreScanner::at(leaves, matcher, info.comparator, seek))
+        let mut scanner = StoreScanner::at(leaves, matcher, info.comparator, seek);
+        if self.store.mob.resolves() && !scan.mob.raw {
+            scanner.resolve_references(Box::new(MobScan::new(self.store.mob.reader(), scan)));
+        }
+        Ok(scanner)
     }
 
     /// Makes a scanner of this view read another row. The scanner must have been made for the plain

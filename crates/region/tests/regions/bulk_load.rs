@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use evenkeel_common::mob::{ReferenceWriter, mob_family_dir};
 use evenkeel_common::{CellComparator, CellType, ColumnFamilyDescriptor, ErrorKind, KeyValue};
 use evenkeel_fs::{Fault, FileSystem, Op, SurvivingData};
 use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta, keys};
 use evenkeel_protocol::pb;
-use evenkeel_region::layout;
+use evenkeel_region::operations::Scan;
 use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};
 use evenkeel_region::store::OpenFiles;
 use evenkeel_wal::WalReader;
@@ -64,33 +65,58 @@ fn three(cluster: &Cluster, keep_source: bool) -> BulkLoad {
     load("token", made.into())
 }
 
-/// A value that is in a MOB file is the file's name here: it is refused, and not served.
+/// A loaded file may refer to MOB files of its table.
 #[test]
-fn files_with_values_in_mob_files_are_refused() {
+fn references_of_loaded_files_are_resolved() {
     let mut cluster = Cluster::new(TWO);
-    let mob = |count: i64| {
-        let path = PathBuf::from(format!("/hbase/in/mob{count}"));
-        let mut writer =
-            HFileWriter::create(&cluster.memory, &path, HFileContext::default()).expect("a file");
-        writer.append(&cell("r", "a", OLD_MS, "mob").as_cell()).expect("in order");
-        writer.append_file_info(keys::MOB_CELLS_COUNT, count.to_be_bytes().to_vec());
-        writer.finish(StoreFileMeta::default()).expect("written");
-        path
-    };
-    let (without, with) = (mob(0), mob(1));
     let family = ColumnFamilyDescriptor::new(b"a").expect("legal").with("IS_MOB", "true");
     cluster.table = cluster.table.clone().with_family(family);
     cluster.restart();
-    let store = &cluster.region().stores()[0];
-    assert_eq!(store.check_bulk_file(&without), Ok(true));
-    let error = store.check_bulk_file(&with).expect_err("refused");
-    assert!(error.message().contains("MOB files, which are not supported"), "{error}");
-
-    let dir = layout::region_dir(Path::new("/hbase"), cluster.region().info()).join("a");
-    cluster.memory.rename(&with, &dir.join("0123456789abcdef0123456789abcdef")).expect("moved");
-    cluster.die(SurvivingData::Flushed);
-    let error = cluster.try_start().expect_err("refused");
-    assert!(error.message().contains("MOB files, which are not supported"), "{error}");
+    let table = cluster.region().info().table().clone();
+    let name = format!("{:032x}19700101{:032x}_77aa", 1, 2);
+    let value = cell("r", "a", OLD_MS, "long");
+    let dir = mob_family_dir(Path::new("/hbase"), &table, "a");
+    let dir = dir.to_str().expect("text");
+    hfile(&cluster, &format!("{dir}/{name}"), std::slice::from_ref(&value));
+    let mut references = ReferenceWriter::new(&table).expect("short");
+    let reference = KeyValue::copy_of(&references.reference(&value.as_cell(), &name).expect("fits"));
+    let with_refs = |path: &str, refs: Option<&[u8]>| {
+        let context = HFileContext { includes_tags: true, ..HFileContext::default() };
+        let path = PathBuf::from(path);
+        let mut writer = HFileWriter::create(&cluster.memory, &path, context).expect("a file");
+        writer.append(&reference.as_cell()).expect("in order");
+        writer.append_file_info(keys::BULKLOAD_TIMESTAMP, 1_i64.to_be_bytes().to_vec());
+        if let Some(refs) = refs {
+            writer.append_file_info(keys::MOB_FILE_REFS, refs.to_vec());
+        }
+        writer.finish(StoreFileMeta::default()).expect("written");
+        path
+    };
+    let listed = with_refs("/hbase/in/listed", Some(format!("{table}/{name}").as_bytes()));
+    let foreign = with_refs("/hbase/in/foreign", Some(format!("other/{name}").as_bytes()));
+    let store = Arc::clone(&cluster.region().stores()[0]);
+    let error = store.check_bulk_file(&foreign).expect_err("its table does not know of it");
+    assert_eq!(error.kind(), ErrorKind::DoNotRetry);
+    assert_eq!(store.check_bulk_file(&listed), Ok(true));
+    let loaded = cluster.region().bulk_load(&load("listed", vec![file("a", listed, false)]));
+    loaded.expect("loaded");
+    let read = |cluster: &Cluster| {
+        let row = cluster.region().get(Scan::get("r")).expect("read");
+        String::from_utf8_lossy(row.get(0).value()).into_owned()
+    };
+    assert_eq!(read(&cluster), "long");
+    let known = store.mob_references().expect("well-formed");
+    assert!(known.refs.contains(&table.to_string(), &name) && known.unknown.is_none());
+    // Without a list, the file may refer to any MOB file; a major compaction writes the list.
+    let unlisted = with_refs("/hbase/in/unlisted", None);
+    let loaded = cluster.region().bulk_load(&load("unlisted", vec![file("a", unlisted, false)]));
+    loaded.expect("loaded");
+    assert!(store.mob_references().expect("well-formed").unknown.is_some());
+    cluster.region().compact(None, true).expect("compacted");
+    cluster.region().archive_compacted().expect("archived");
+    let known = store.mob_references().expect("well-formed");
+    assert!(known.unknown.is_none() && known.refs.is_empty(), "it is short");
+    assert_eq!(read(&cluster), "long");
 }
 
 fn markers_of(cluster: &Cluster) -> Vec<Marker> {

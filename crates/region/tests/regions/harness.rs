@@ -145,6 +145,13 @@ impl Cluster {
         &self.serving.as_ref().expect("started").wal
     }
 
+    /// Sets attributes of a family. They have an effect from the next start on.
+    pub fn alter_family(&mut self, family: &str, attributes: &[(&str, &str)]) {
+        let described = self.table.family(family.as_bytes()).expect("there").clone();
+        let altered = attributes.iter().fold(described, |family, (key, value)| family.with(key, value));
+        self.table = self.table.clone().with_family(altered);
+    }
+
     /// Adds these attributes to the table when it is next opened.
     pub fn alter(&mut self, attributes: &[(&str, &str)]) {
         let altered =
@@ -189,6 +196,7 @@ impl Cluster {
                 metrics: Arc::default(),
                 host: LocalHost::default(),
                 open_files: Arc::clone(&self.open_files),
+                mob: Arc::default(),
                 fs,
                 root: PathBuf::from(ROOT),
                 cache: Arc::clone(&self.cache),

@@ -6,8 +6,10 @@
 //! row must read as promised. A seed selects one region or two, a kind of in-memory compaction, and
 //! a log; each life has one of the compaction engines, over the files that the others left. A
 //! quarter of the seeds have the store file tracker FILE, and another quarter goes from DEFAULT to
-//! FILE and back, one step in each life or stays. While a flush or a compaction writes a file, its
-//! thread writes rows between two of its calls, so that the seed determines when.
+//! FILE and back, one step in each life or stays. A fifth of the seeds have the values of a family
+//! in MOB files, which are deleted as soon as nothing refers to them. While a flush or a
+//! compaction writes a file, its thread writes rows, and deletes MOB files, between two of its
+//! calls, so that the seed determines when.
 //!
 //! | the log | promise for an acknowledged write |
 //! |---|---|
@@ -30,20 +32,22 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_common::clock::ManualClock;
+use evenkeel_common::mob::mob_archive_dir;
 use evenkeel_common::{Durability, KeyValue};
-use evenkeel_fs::{FaultyFileSystem, SurvivingData};
+use evenkeel_fs::{FaultyFileSystem, FileSystem, SurvivingData};
 use evenkeel_region::operations::{Mutation, MutationKind};
-use evenkeel_region::region::Region;
+use evenkeel_region::region::{MobCleaner, Region};
 use evenkeel_region::store_file_tracker::{MIGRATION_DST_IMPL, MIGRATION_SRC_IMPL, TRACKER_IMPL};
 use evenkeel_wal::WalConfig;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, increment, put, values};
+use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, ROOT, increment, put, values};
 use crate::watched::{Call, Directory};
 
 const SEEDS: u64 = 1500;
@@ -211,6 +215,8 @@ impl Writes {
 
 struct Simulation {
     cluster: Cluster,
+    /// True if a family has all values in MOB files.
+    has_mob: bool,
     random: SmallRng,
     trackers: Trackers,
     writes: Arc<Mutex<Writes>>,
@@ -237,6 +243,11 @@ impl Simulation {
             3 => Trackers::Next(0, SmallRng::seed_from_u64(seed)),
             _ => Trackers::Stays,
         };
+        let has_mob = seed % 5 == 2;
+        if has_mob {
+            cluster.alter_family("a", &[("IS_MOB", "true"), ("MOB_THRESHOLD", "0")]);
+            cluster.restart();
+        }
         cluster.watch.begin();
         let writes = Writes {
             random: SmallRng::seed_from_u64(random.random()),
@@ -246,7 +257,7 @@ impl Simulation {
             writes: 0,
             meanwhile: 0,
         };
-        Self { cluster, random, trackers, writes: Arc::new(Mutex::new(writes)) }
+        Self { cluster, has_mob, random, trackers, writes: Arc::new(Mutex::new(writes)) }
     }
 
     /// Works until the power is cut.
@@ -257,7 +268,12 @@ impl Simulation {
             let regions = self.cluster.regions();
             let region = Arc::clone(&regions[self.random.random_range(0..regions.len())]);
             match self.random.random_range(0..22) {
-                0 | 1 => self.flush(&region),
+                0 | 1 => {
+                    self.flush(&region);
+                    if self.has_mob {
+                        clean_mob_files(&self.cluster.fs, self.cluster.regions());
+                    }
+                }
                 2 => {
                     self.write_in_the_middle();
                     drop(region.compact(None, self.random.random_bool(0.5)));
@@ -297,8 +313,13 @@ impl Simulation {
         let (calls, count) = (self.random.random_range(1..12), self.random.random_range(1..4));
         let regions: Vec<_> = self.cluster.regions().to_vec();
         let (fs, clock) = (self.cluster.fs.clone(), Arc::clone(&self.cluster.clock));
-        let writes = Arc::clone(&self.writes);
-        let work = move || write_some(count, &fs, &clock, &regions, &mut writes.lock());
+        let (writes, has_mob) = (Arc::clone(&self.writes), self.has_mob);
+        let work = move || {
+            write_some(count, &fs, &clock, &regions, &mut writes.lock());
+            if has_mob {
+                clean_mob_files(&fs, &regions);
+            }
+        };
         self.cluster.watch.in_the_middle(calls, Box::new(work));
     }
 
@@ -385,6 +406,18 @@ struct Found {
     a: Option<String>,
     b: Option<String>,
     sum: i64,
+}
+
+/// Archives MOB files without references, whatever their age, and empties their archive, so that no
+/// read finds them there.
+fn clean_mob_files(fs: &FaultyFileSystem, regions: &[Arc<Region>]) {
+    let mut cleaner = MobCleaner::default();
+    for _ in 0..2 {
+        cleaner.clean(regions.to_vec(), -1_000_000, &|_| true);
+    }
+    if let Some(region) = regions.first() {
+        drop(fs.delete(&mob_archive_dir(Path::new(ROOT), region.info().table(), "a")));
+    }
 }
 
 fn write_some(

@@ -5,7 +5,7 @@ use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::{HBaseError, Result, Wait};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::{self, Filter};
-use evenkeel_region::operations::{Columns, Families, FamilyColumns, ReadType, Scan, TimeRange};
+use evenkeel_region::operations::{Columns, Families, FamilyColumns, MobRead, ReadType, Scan, TimeRange};
 
 use super::{attribute, boolean_attribute, check_row, optional_time_range, time_range};
 
@@ -47,6 +47,7 @@ pub fn get(proto: &pb::Get, row: &Bytes, on_demand: bool) -> Result<Scan> {
         filter: optional_filter(proto.filter.as_ref())?,
         read_uncommitted: is_read_uncommitted(&proto.attribute),
         load_families_on_demand: proto.load_column_families_on_demand.unwrap_or(on_demand),
+        mob: mob_read(&proto.attribute),
         ..Scan::get(row.clone())
     })
 }
@@ -85,6 +86,7 @@ pub fn scan(proto: &pb::Scan, on_demand: bool) -> Result<ScanRequest> {
         mvcc_read_point: proto.mvcc_read_point.filter(|point| (1..=i64::MAX as u64).contains(point)),
         read_type: read_type(proto)?,
         load_families_on_demand: proto.load_column_families_on_demand.unwrap_or(on_demand),
+        mob: mob_read(&proto.attribute),
         wait: Wait::Allowed,
     };
     check_batch(&scan)?;
@@ -94,6 +96,20 @@ pub fn scan(proto: &pb::Scan, on_demand: bool) -> Result<ScanRequest> {
         max_result_bytes: proto.max_result_size.filter(|bytes| (1..=i64::MAX as u64).contains(bytes)),
         need_cursor: proto.need_cursor_result(),
     })
+}
+
+/// Returns how values in MOB files are read, from the attributes of `MobConstants`.
+fn mob_read(attributes: &[pb::NameBytesPair]) -> MobRead {
+    if attributes.is_empty() {
+        return MobRead::default();
+    }
+    let is_set = |name| boolean_attribute(attributes, name).unwrap_or(false);
+    MobRead {
+        raw: is_set("hbase.mob.scan.raw"),
+        references_only: is_set("hbase.mob.scan.ref.only"),
+        cache_blocks: is_set("hbase.mob.cache.blocks"),
+        empty_on_miss: is_set("empty.value.on.mobcell.miss"),
+    }
 }
 
 fn rows(proto: &pb::Scan) -> Result<(Bytes, Bytes)> {

@@ -1,7 +1,8 @@
 //! RegionSpecifier: the region that a request names.
 
+use evenkeel_common::mob::mob_region;
 use evenkeel_common::region_info::encoded_name_of;
-use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, quoted};
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableName, quoted};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::region_specifier::RegionSpecifierType;
 
@@ -21,6 +22,14 @@ pub fn encoded_name(specifier: &pb::RegionSpecifier) -> Result<&str> {
         let name = quoted(&specifier.value);
         HBaseError::new(ErrorKind::NotServingRegion, format!("{name} is not a region's name"))
     })
+}
+
+/// Returns the table whose MOB region a specifier names by its full name; `None` for every other
+/// region.
+pub fn mob_region_table(specifier: &pb::RegionSpecifier) -> Option<TableName> {
+    let at = specifier.value.iter().position(|byte| *byte == b',')?;
+    let table: TableName = std::str::from_utf8(specifier.value.get(..at)?).ok()?.parse().ok()?;
+    (*mob_region(&table).name() == specifier.value).then_some(table)
 }
 
 /// A specifier by full region name.

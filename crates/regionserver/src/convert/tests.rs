@@ -5,7 +5,7 @@ use evenkeel_common::{CellBuffer, CellType, Durability, ErrorKind, HBaseError, K
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::pb::mutation_proto::{ColumnValue, DeleteType, MutationType};
-use evenkeel_region::operations::{MutationKind, ReadType, Scan, TimeRange};
+use evenkeel_region::operations::{MobRead, MutationKind, ReadType, Scan, TimeRange};
 use evenkeel_rpc::{CellBlockReader, CellBlockWriter, CellCodec};
 
 use super::{mutation, read, region, result};
@@ -423,4 +423,27 @@ fn a_malformed_cell_block_is_not_retried() {
     let mut block = CellBlockReader::new(CellCodec::KeyValue, Bytes::from_static(&[0, 0, 0, 9, 0, 0]));
     let read = mutation::read(&proto(MutationType::Put, Some(b"r"), 1), &mut block, 0);
     refused(read, "a length in the cell block extends past its end");
+}
+
+#[test]
+fn attributes_define_how_mob_values_are_read() {
+    let attribute = |name: &str, value: &'static [u8]| pb::NameBytesPair {
+        name: name.into(),
+        value: Some(Bytes::from_static(value)),
+    };
+    let scan = |attribute| {
+        let proto = pb::Scan { attribute, ..pb::Scan::default() };
+        read::scan(&proto, true).expect("legal").scan.mob
+    };
+    assert_eq!(scan(Vec::new()), MobRead::default());
+    let all = [
+        "hbase.mob.scan.raw",
+        "hbase.mob.scan.ref.only",
+        "hbase.mob.cache.blocks",
+        "empty.value.on.mobcell.miss",
+    ];
+    let expected = MobRead { raw: true, references_only: true, cache_blocks: true, empty_on_miss: true };
+    assert_eq!(scan(all.map(|name| attribute(name, b"\xff")).to_vec()), expected);
+    // As in HBase, a value that is no boolean is not set.
+    assert_eq!(scan(all.map(|name| attribute(name, b"true")).to_vec()), MobRead::default());
 }

@@ -30,29 +30,12 @@ const SLOW: [(&str, &str, Operation); 5] = [
     ("slowAppendCount", "The number of Appends that took over 1000ms to complete", Operation::Append),
 ];
 
-/// Counters of features that do not exist here or are not counted: MOB files, pauses of a garbage
-/// collector.
-const ZERO: [&str; 15] = [
-    "cellsCountCompactedFromMob",
-    "cellsCountCompactedToMob",
-    "cellsSizeCompactedFromMob",
-    "cellsSizeCompactedToMob",
-    "mobFlushCount",
-    "mobFlushedCellsCount",
-    "mobFlushedCellsSize",
-    "mobScanCellsCount",
-    "mobScanCellsSize",
-    "mobFileCacheAccessCount",
-    "mobFileCacheMissCount",
-    "mobFileCacheEvictedCount",
-    "pauseInfoThresholdExceeded",
-    "pauseWarnThresholdExceeded",
-    "blockBytesScannedCount",
-];
+/// Counters of features that do not exist here or are not counted: pauses of a garbage collector.
+const ZERO: [&str; 3] =
+    ["pauseInfoThresholdExceeded", "pauseWarnThresholdExceeded", "blockBytesScannedCount"];
 
 /// Gauges of such features.
-const ZERO_GAUGES: [&str; 5] = [
-    "mobFileCacheCount",
+const ZERO_GAUGES: [&str; 4] = [
     "ByteBuffAllocatorHeapAllocationBytes",
     "ByteBuffAllocatorPoolAllocationBytes",
     "ByteBuffAllocatorTotalBufferCount",
@@ -60,7 +43,7 @@ const ZERO_GAUGES: [&str; 5] = [
 ];
 
 /// The same, of ratios and percentages.
-const ZERO_RATIOS: [&str; 2] = ["mobFileCacheHitPercent", "ByteBuffAllocatorHeapAllocationRatio"];
+const ZERO_RATIOS: [&str; 1] = ["ByteBuffAllocatorHeapAllocationRatio"];
 
 /// Appends the metrics.
 pub fn append(record: &mut Record, server: &RegionServer, times: &TableOperationTimes) {

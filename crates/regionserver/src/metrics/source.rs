@@ -14,7 +14,7 @@ use evenkeel_wal::Wal;
 
 use super::jvm::ProcessFacts;
 use super::{
-    block_cache, file_system, ipc, jvm, ledger, memory, own, rates, regions, reports, requests, stores,
+    block_cache, file_system, ipc, jvm, ledger, memory, mob, own, rates, regions, reports, requests, stores,
     table_requests, tables, throttles, users,
 };
 use crate::RegionServer;
@@ -63,6 +63,7 @@ impl Source for ServerSource {
         requests::append(&mut of_server, &server, &self.env.operation_times);
         file_system::append(&mut of_server, &self.env.stores.fs.read_statistics());
         stores::append(&mut of_server, &sizes, &self.env.stores.metrics, &wals);
+        mob::append(&mut of_server, &self.env.stores.mob);
         rates::append(&mut of_server, &sizes, &self.env);
         block_cache::append(&mut of_server, &server.cache_levels());
         records.push(of_server);

@@ -173,9 +173,7 @@ fn compact_any(shell: &mut Shell, args: &Args, major: bool) -> CommandResult {
     let family = args.optional_text(1).map(String::into_bytes);
     match args.optional_text(2).as_deref() {
         None | Some("NORMAL") => {}
-        Some("MOB") => {
-            return Err(RubyError::runtime("compactions of MOB files are not supported by this shell").into());
-        }
+        Some("MOB") => return compact_mob(shell, args, family.as_deref()),
         Some(_) => return Err(RubyError::argument("only NORMAL or MOB accepted for type!").into()),
     }
     let admin = shell.cluster.admin()?;
@@ -186,6 +184,21 @@ fn compact_any(shell: &mut Shell, args: &Args, major: bool) -> CommandResult {
             ddl::state(shell, &table)?;
             shell.wait(admin.compact_table(&table, family.as_deref(), major))?;
         }
+    }
+    Ok(Value::Nil)
+}
+
+/// A major compaction of the table's families with MOB files, or of one, which alone rewrites MOB
+/// files.
+fn compact_mob(shell: &mut Shell, args: &Args, family: Option<&[u8]>) -> CommandResult {
+    let table = args.table(0)?;
+    ddl::state(shell, &table)?;
+    let admin = shell.cluster.admin()?;
+    let descriptor = shell.wait(admin.describe(&table))?;
+    let families =
+        descriptor.families().filter(|of| of.is_mob() && family.is_none_or(|name| name == of.name()));
+    for family in families {
+        shell.wait(admin.compact_table(&table, Some(family.name()), true))?;
     }
     Ok(Value::Nil)
 }

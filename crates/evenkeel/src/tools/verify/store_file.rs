@@ -8,6 +8,7 @@
 //!   ids.
 //! * The bloom filters: they contain each row, or row and column, and each row with a delete of the
 //!   family.
+//! * The MOB files that a live file names: they exist.
 //! * The checksum file (`.NAME.crc`), if Hadoop's tools left one.
 //! * The trailer and the file info: count of cells, first and last data block, last key, count of
 //!   family deletes.
@@ -25,7 +26,7 @@ use evenkeel_fs::{FileSystem, RandomAccessFile, StorageChecksum};
 use evenkeel_hfile::{BloomType, HFileReader, IndexEntry, OpenOptions};
 
 use super::super::text::Key;
-use super::Report;
+use super::{Report, mob};
 
 /// The properties that a file's path implies for its cells.
 pub struct Expected<'a> {
@@ -57,6 +58,9 @@ pub fn check(
             walk.faults.report(path, report);
             reader.evict();
             check_checksum_file(&*file, path, report);
+            if expected.region.is_some() {
+                mob::check_references(fs, path, expected.family, &reader, report);
+            }
         }
         Err(error) => report.error(path, &error),
     }

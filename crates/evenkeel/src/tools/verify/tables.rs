@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use evenkeel_common::mob::MOB_DIR;
 use evenkeel_common::{HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_hfile::{Half, StoreFileName};
@@ -58,8 +59,10 @@ fn plan_tree(
         plan.table(&table, &dir, report)?;
     }
     plan.missing_tables(report)?;
-    for (_, dir) in table_dirs(fs, &root.join("archive"))? {
-        plan.archived(&dir)?;
+    for tree in ["archive", MOB_DIR] {
+        for (_, dir) in table_dirs(fs, &root.join(tree))? {
+            plan.archived(&dir)?;
+        }
     }
     for server in list(fs, &root.join(layout::WALS_DIR))? {
         plan.wals(&server.path)?;
@@ -366,6 +369,7 @@ impl Plan<'_> {
         );
     }
 
+    /// Files of the archive, and MOB files.
     fn archived(&mut self, dir: &Path) -> Result<()> {
         for region in visible_dirs(self.fs, dir)? {
             for family in visible_dirs(self.fs, &region.path)? {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, TryResult};
 use smallvec::SmallVec;
 
+use crate::filter::MobReferencesOnly;
 use crate::memstore::Segment;
 use crate::operations::Scan;
 use crate::region::{RegionCount, RegionCounters};
@@ -147,6 +148,9 @@ impl RegionScanner {
         comparator: CellComparator,
         now_ms: i64,
     ) -> TryResult<Self> {
+        if scan.mob.references_only {
+            keep_references_only(stores, scan);
+        }
         if let Some(filter) = &mut scan.filter {
             filter.set_reversed(scan.reversed);
         }
@@ -537,6 +541,15 @@ impl RegionScanner {
         if let Some(filter) = &mut self.filter {
             filter.reset();
         }
+    }
+}
+
+/// Makes the scan's filter drop cells whose values are not in MOB files.
+fn keep_references_only(stores: &StoreViews, scan: &mut Scan) {
+    let mut families = stores.iter().map(|view| view.store().family());
+    let first = families.find(|family| family.is_mob() && scan.columns_of(family.name()).is_some());
+    if let Some(first) = first {
+        scan.filter = Some(Box::new(MobReferencesOnly::new(scan.filter.take(), first.name())));
     }
 }
 

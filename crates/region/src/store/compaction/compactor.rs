@@ -11,6 +11,7 @@ use super::{CompactionRequest, CompactionResult};
 use crate::scanner::matcher::CompactionMode;
 use crate::store::background_priority::BACKGROUND_BYTES_MIN;
 use crate::store::file_writer::{NewFileOptions, WriteJob, WriteSchedule, WrittenFiles};
+use crate::store::mob::MobJob;
 use crate::store::{BackgroundPriority, Store, StoreFile, StoreFileScanner, StoreLeaf, listed, sorted};
 
 /// Combined properties of the files of a request.
@@ -21,6 +22,8 @@ struct InputSummary {
     earliest_put_timestamp: i64,
     /// Cells up to this sequence id may lose their sequence ids.
     forget_seq_ids_to: Option<u64>,
+    /// The largest timestamp.
+    newest_ms: i64,
 }
 
 impl Store {
@@ -73,12 +76,17 @@ impl Store {
         };
         let file = self.compacted_file(context, request.bytes(), Arc::clone(&residency));
         let (split, forget_seq_ids_to) = (request.split.clone(), summary.forget_seq_ids_to);
-        let job = WriteJob { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to };
+        let mob = self.mob_job(MobJob {
+            newest_ms: summary.newest_ms,
+            rewrites: request.rewrites_mob_files(),
+            is_flush: false,
+        });
+        let job = WriteJob { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to, mob };
         let priority = priority.filter(|_| request.bytes() >= BACKGROUND_BYTES_MIN);
         let _running = self.compaction_progress.begin(request.cells().0);
         let schedule = WriteSchedule::Compaction(&self.env.compaction_throughput, priority);
-        let WrittenFiles { paths, cells } = self.write_files(&scanner, job, schedule)?;
-        Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
+        let WrittenFiles { paths, cells, mob } = self.write_files(&scanner, job, schedule)?;
+        Ok(CompactionResult { inputs: request.names(), outputs: paths, mob_outputs: mob, cells })
     }
 
     /// Returns the format of the output of a compaction of `bytes` bytes. Blocks that replace
@@ -126,8 +134,14 @@ impl Store {
         InputSummary {
             max_seq_id: request.files.iter().map(|file| file.max_seq_id()).max().unwrap_or(0),
             includes_mvcc: request.files.iter().any(|file| file.max_cell_seq_id() > 0),
-            includes_tags: readers()
-                .any(|reader| reader.file_infos().get_i32(keys::MAX_TAGS_LEN).is_some_and(|n| n > 0)),
+            newest_ms: readers()
+                .filter_map(|reader| reader.time_range())
+                .map(|(_, max)| max)
+                .max()
+                .unwrap_or(0),
+            includes_tags: self.mob.resolves()
+                || readers()
+                    .any(|reader| reader.file_infos().get_i32(keys::MAX_TAGS_LEN).is_some_and(|n| n > 0)),
             earliest_put_timestamp: earliest.filter(|_| request.drops_deletes).unwrap_or(i64::MAX),
             forget_seq_ids_to: forget.filter(|_| may_forget).map(|seq_id| seq_id.min(smallest_read_point)),
         }
@@ -161,12 +175,15 @@ impl Store {
     /// The second part: replaces the state. [`Store::archive_replaced`] does the rest.
     pub fn swap_compaction(&self, request: CompactionRequest, files: Vec<Arc<StoreFile>>) {
         let is_input = |file: &Arc<StoreFile>| request.files.iter().any(|input| Arc::ptr_eq(input, file));
+        // Before they leave the state, so that `mob_references` finds them in one of the two.
+        self.replaced.lock().extend(request.files.iter().cloned());
+        let committed = files.clone();
         self.replace_state(|state| {
             state.files.retain(|file| !is_input(file));
             state.files.extend(files);
             state.files = sorted(std::mem::take(&mut state.files));
         });
-        self.replaced.lock().extend(request.files.iter().cloned());
+        self.settle_mob_files(&committed);
     }
 
     /// Abandons the output of a compaction, wherever its files are; readers never saw it. It
@@ -178,7 +195,7 @@ impl Store {
         let state = self.state.load();
         let inputs = state.files.iter().filter(|file| result.inputs.iter().any(|name| name == file.name()));
         let inputs: Vec<_> = inputs.map(|file| file.listed()).collect();
-        self.discard_outputs(result.outputs.clone(), &inputs);
+        self.discard_outputs(result.outputs.clone(), &result.mob_outputs, &inputs);
     }
 
     /// Removes files that a compaction had replaced before an earlier server died, by the names in

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use evenkeel_common::{ErrorKind, HBaseError, Result, quoted};
+use evenkeel_common::{ErrorKind, HBaseError, Result, TableName, quoted};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{Call, CallClass, DetachedResponder, Respond};
 
 use crate::services::method_table::Method;
-use crate::{RegionServer, methods};
+use crate::{RegionServer, convert, methods};
 
 pub(super) const METHODS: &[Method<RegionServer>] = methods![
     "ClearCompactionQueues" => clear_queues,
@@ -28,6 +28,9 @@ fn compact(
     request: pb::CompactRegionRequest,
     user: Option<&str>,
 ) -> Result<pb::CompactRegionResponse> {
+    if let Some(table) = convert::region::mob_region_table(&request.region) {
+        return compact_mob(server, &table, request.family.as_deref());
+    }
     let region = server.region(&request.region)?;
     server.check_compaction_space(&region, user)?;
     if let Some(family) = request.family.as_deref().filter(|family| region.table().family(family).is_none()) {
@@ -36,6 +39,24 @@ fn compact(
         return Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message));
     }
     server.background.request_compaction(&region, request.family.as_deref(), request.major());
+    Ok(pb::CompactRegionResponse {})
+}
+
+/// Requests a major compaction of a table's families with MOB files, or of one, for a request that
+/// names the MOB region (`CompactType.MOB`). HBase announces a regular compaction there, and then
+/// finds no region of that name.
+fn compact_mob(
+    server: &Arc<RegionServer>,
+    table: &TableName,
+    family: Option<&[u8]>,
+) -> Result<pb::CompactRegionResponse> {
+    for region in server.regions().of_table(table).iter().filter(|region| !region.is_secondary()) {
+        let descriptor = region.table();
+        let is_wanted = |name: &[u8]| family.is_none_or(|family| family == name);
+        for family in descriptor.families().filter(|family| family.is_mob() && is_wanted(family.name())) {
+            server.background.request_compaction(region, Some(family.name()), true);
+        }
+    }
     Ok(pb::CompactRegionResponse {})
 }
 
@@ -62,7 +83,8 @@ mod tests {
     use evenkeel_common::quota::space::{Policy, SpaceUse};
 
     use super::*;
-    use crate::RegionServerConfig;
+    use crate::background::CompactionState;
+    use crate::config::RegionServerConfig;
     use crate::quotas::settings::QuotaSettings;
     use crate::testing::{TestServer, specifier, table};
 
@@ -84,6 +106,38 @@ mod tests {
         assert_eq!(server.server.background.compaction_changes(), before, "nothing is queued");
         space.install(Default::default());
         compact(&server.server, request, Some("bob")).expect("queued");
+    }
+
+    #[test]
+    fn the_mob_region_of_a_table_is_accepted() {
+        let (server, region) = TestServer::with_region();
+        let mob = evenkeel_common::mob::mob_region(region.info().table());
+        let region = convert::region::specifier(&mob);
+        assert_eq!(convert::region::mob_region_table(&region).as_ref(), Some(mob.table()));
+        let request = pb::CompactRegionRequest { region, ..Default::default() };
+        compact(&server.server, request, None).expect("no family has MOB files");
+    }
+
+    #[test]
+    fn a_request_for_the_mob_region_rewrites_mob_files() {
+        let server = TestServer::new(RegionServerConfig::default());
+        let region = server.open_with_mob_file();
+        let old = server.mob_files();
+        let mob = evenkeel_common::mob::mob_region(region.info().table());
+        let request = |family: &'static [u8]| pb::CompactRegionRequest {
+            region: convert::region::specifier(&mob),
+            major: Some(false),
+            family: Some(family.into()),
+        };
+        compact(&server.server, request(b"g"), None).expect("no such family");
+        let state = || server.server.background.compaction_state(region.info().encoded_name());
+        assert_eq!(state(), CompactionState::None);
+        compact(&server.server, request(b"f"), None).expect("requested");
+        while state() != CompactionState::None {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let new = server.mob_files();
+        assert!(new.len() == 2 && new.iter().filter(|name| !old.contains(name)).count() == 1, "{new:?}");
     }
 
     #[test]

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use evenkeel_common::mob::mob_region;
 use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::Region;
 
+use crate::background::CompactionState;
 use crate::services::method_table::Method;
-use crate::{RegionServer, methods};
+use crate::{RegionServer, convert, methods};
 
 pub(super) const METHODS: &[Method<RegionServer>] = methods![
     waits "FlushRegion" => flush,
@@ -24,6 +26,9 @@ fn region_info(
     server: &Arc<RegionServer>,
     request: pb::GetRegionInfoRequest,
 ) -> Result<pb::GetRegionInfoResponse> {
+    if let Some(table) = convert::region::mob_region_table(&request.region) {
+        return Ok(mob_region_info(server, &table));
+    }
     let region = server.region(&request.region)?;
     let state = server.background.compaction_state(region.info().encoded_name());
     let splittable = region.is_splittable();
@@ -35,6 +40,23 @@ fn region_info(
         mergeable: Some(is_mergeable(&region)),
         best_split_row: split_row.filter(|_| splittable),
     })
+}
+
+/// Returns the MOB region of a table, with the state of the compactions of its regions
+/// (`CompactType.MOB`).
+fn mob_region_info(server: &RegionServer, table: &TableName) -> pb::GetRegionInfoResponse {
+    let regions = server.regions().of_table(table);
+    let is_compacting = regions.iter().any(|region| {
+        server.background.compaction_state(region.info().encoded_name()) != CompactionState::None
+    });
+    let state = if is_compacting { CompactionState::Major } else { CompactionState::None };
+    pb::GetRegionInfoResponse {
+        region_info: (&mob_region(table)).into(),
+        compaction_state: Some(state as i32),
+        splittable: Some(false),
+        mergeable: Some(false),
+        best_split_row: None,
+    }
 }
 
 /// Returns true if the region may be merged: it must have compacted all references to files of its
@@ -101,8 +123,38 @@ fn flush(server: &Arc<RegionServer>, request: pb::FlushRegionRequest) -> Result<
 mod tests {
     use bytes::Bytes;
 
+    use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op};
+    use evenkeel_wal::WalConfig;
+
     use super::*;
+    use crate::config::RegionServerConfig;
     use crate::testing::{TestServer, cell, put, specifier};
+
+    #[test]
+    fn the_mob_region_has_the_state_of_the_compactions_of_its_table() {
+        let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+        let server =
+            TestServer::over(Arc::new(fs.clone()), RegionServerConfig::default(), WalConfig::default());
+        let region = server.open_with_mob_file();
+        let mob = mob_region(region.info().table());
+        let request = pb::GetRegionInfoRequest {
+            region: convert::region::specifier(&mob),
+            compaction_state: Some(true),
+            ..Default::default()
+        };
+        let info = || region_info(&server.server, request.clone()).expect("accepted");
+        assert_eq!((info().region_info, info().splittable), (pb::RegionInfo::from(&mob), Some(false)));
+        assert_eq!(info().compaction_state, Some(CompactionState::None as i32));
+        let latch = Latch::new();
+        fs.inject(Fault::on(Op::Create, ".tmp").waits_for(&latch));
+        server.server.background().request_compaction(&region, None, true);
+        latch.wait_for_arrival();
+        assert_eq!(info().compaction_state, Some(CompactionState::Major as i32));
+        latch.open();
+        while info().compaction_state != Some(CompactionState::None as i32) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
 
     #[test]
     fn region_info_returns_the_requested_fields() {
