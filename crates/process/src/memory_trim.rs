@@ -3,8 +3,8 @@
 //! Every part of the memory keeps what it used at its peak, because it will probably need it again:
 //! spare chunks of MemStores, reply buffers, pages of the block cache whose blocks were evicted,
 //! and free memory of the allocator between used memory. After the peak, for example after tables
-//! were dropped, this memory is useless to this process and missing elsewhere. So a thread of low
-//! priority checks every `evenkeel.memory.trim.period.ms`, and frees:
+//! were dropped, this memory is useless to this process and missing elsewhere. So a thread checks
+//! every `evenkeel.memory.trim.period.ms`, and frees:
 //!
 //! - pages of the block cache that had no frame at two consecutive checks
 //!   ([`evenkeel_block_cache::BlockCache::release_idle`])
@@ -20,6 +20,11 @@
 //! those milliseconds: it is what an operator's limit or the kernel ends a process for. The other
 //! parts are released in steps with [`PAUSE`]s between, and cost a request only the page faults of
 //! memory that is needed again.
+//!
+//! The thread has the priority of requests, because it holds locks that they need for longer than
+//! other threads do. A thread of [`BACKGROUND_NICE`](evenkeel_common::priority::BACKGROUND_NICE)
+//! that is preempted during a trim keeps the arena's lock until it gets the processor again. Beside
+//! many busy threads, that takes seconds.
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +34,6 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use evenkeel_block_cache::BlockCache;
 use evenkeel_common::clock;
-use evenkeel_common::priority::{self, BACKGROUND_NICE};
 use evenkeel_common::thread::spawn_restarted;
 use evenkeel_common::{allocator, buffer_pool};
 use evenkeel_info_server::platform;
@@ -139,9 +143,6 @@ impl TrimState {
 
 impl TrimSources {
     fn run(&self, period: Duration, stopped: &Receiver<()>) {
-        if let Err(error) = priority::lower(BACKGROUND_NICE) {
-            tracing::debug!(%error, "cannot lower the priority of memory trimming");
-        }
         while matches!(stopped.recv_timeout(period), Err(RecvTimeoutError::Timeout)) {
             self.check(stopped);
         }

@@ -9,6 +9,11 @@
 //! 6.6, mostly run to their end, so that three threads of any share delay a request by several
 //! slices. Background threads therefore choose longer slices than those of requests. They lose
 //! nothing by it: they are preempted when a request wakes, and less often otherwise.
+//!
+//! A thread of low priority must not hold a lock that requests need for longer than microseconds.
+//! If it is preempted meanwhile, it keeps the lock until its share gives it the processor again,
+//! which takes seconds on a machine with many busy threads. This includes the locks of the
+//! allocator: trimming the heap is no work for such a thread.
 
 #![allow(unsafe_code)]
 
