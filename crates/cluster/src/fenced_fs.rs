@@ -132,6 +132,11 @@ impl FileSystem for FencedFileSystem {
         self.inner.mkdirs(path)
     }
 
+    fn set_storage_policy(&self, path: &Path, policy: &str) -> io::Result<()> {
+        check(&self.lease)?;
+        self.inner.set_storage_policy(path, policy)
+    }
+
     fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {
         self.inner.list(dir)
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result};
-use evenkeel_fs::{CreateOptions, FileKind, FileSystem};
+use evenkeel_fs::{CreateOptions, FileSystem};
 use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::snapshot_description::Type;
@@ -60,7 +60,7 @@ fn take_region(
     let path = working_dir(&stores.root, &request.snapshot)?
         .join(format!("{REGION_MANIFEST}{}", region.info().encoded_name()));
     // The master creates the directory, and removes it if it gives up the snapshot.
-    let options = CreateOptions { overwrite: true, parents: false, kind: FileKind::Small };
+    let options = CreateOptions { overwrite: true, parents: false, ..CreateOptions::SMALL };
     let mut file = stores.fs.create(&path, options)?;
     file.append(&manifest.encode_to_vec())?;
     file.sync()?;

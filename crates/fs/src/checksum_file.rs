@@ -136,9 +136,9 @@ impl ChecksumFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CreateOptions, FileKind, FileSystem, LocalFileSystem};
+    use crate::{CreateOptions, FileSystem, LocalFileSystem};
 
-    const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true, kind: FileKind::Small };
+    const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true, ..CreateOptions::SMALL };
 
     fn write_with_sums(path: &Path, bytes: &[u8]) {
         let fs = LocalFileSystem::new();
@@ -203,7 +203,7 @@ mod tests {
         fs.write_atomically(&b, b"other").expect("written");
         assert_eq!(ask(&b, 0, &mut [0; 5]), StorageChecksum::Absent);
         write_with_sums(&a, &[1; 600]);
-        fs.create(&a, CreateOptions { overwrite: true, parents: false, kind: FileKind::Small })
+        fs.create(&a, CreateOptions { overwrite: true, parents: false, ..CreateOptions::SMALL })
             .expect("created again");
         assert!(!path_of(&a).expect("a name").exists());
         // The checksum file of a file that another program removed.

@@ -404,6 +404,10 @@ impl FileSystem for FaultyFileSystem {
         self.run(Op::Mkdirs, path, || self.inner.mkdirs(path))
     }
 
+    fn set_storage_policy(&self, path: &Path, policy: &str) -> io::Result<()> {
+        self.inner.set_storage_policy(path, policy)
+    }
+
     fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {
         self.run(Op::List, dir, || self.inner.list(dir))
     }
@@ -581,11 +585,13 @@ impl AppendFile for FaultyAppendFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FileKind, MemoryFileSystem};
+    use crate::MemoryFileSystem;
 
     fn file_with(fs: &FaultyFileSystem, path: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut file = fs
-            .create(path.as_ref(), CreateOptions { overwrite: true, parents: true, kind: FileKind::Small })?;
+        let mut file = fs.create(
+            path.as_ref(),
+            CreateOptions { overwrite: true, parents: true, ..CreateOptions::SMALL },
+        )?;
         file.append(bytes)?;
         file.flush()
     }

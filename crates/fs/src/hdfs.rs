@@ -112,7 +112,8 @@ impl HdfsFileSystem {
             FileKind::Bulk => self.bulk_permission.unwrap_or(file.permission),
             FileKind::Small | FileKind::Log => file.permission,
         };
-        NewFile { overwrite: options.overwrite, parents: options.parents, permission, ..file }
+        let replication = if options.replication == 0 { file.replication } else { options.replication };
+        NewFile { overwrite: options.overwrite, parents: options.parents, permission, replication, ..file }
     }
 }
 
@@ -217,6 +218,10 @@ impl FileSystem for HdfsFileSystem {
             io::ErrorKind::NotADirectory => io::Error::new(io::ErrorKind::AlreadyExists, e),
             _ => e.into(),
         })
+    }
+
+    fn set_storage_policy(&self, path: &Path, policy: &str) -> io::Result<()> {
+        Ok(self.client.namenode().set_storage_policy(name_of(path)?, policy)?)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {

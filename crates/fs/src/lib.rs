@@ -91,6 +91,8 @@ pub struct CreateOptions {
     pub parents: bool,
     /// What the file is for. It does not change durability.
     pub kind: FileKind,
+    /// The number of machines that store the file, on a storage of several; 0 for its default.
+    pub replication: u16,
 }
 
 /// What a file is for, which decides how it is written.
@@ -108,11 +110,14 @@ pub enum FileKind {
 }
 
 impl CreateOptions {
+    /// A new small file, in a directory that exists.
+    pub const SMALL: Self = Self { overwrite: false, parents: false, kind: FileKind::Small, replication: 0 };
+
     /// A new bulk file; missing parent directories are created.
-    pub const BULK: Self = Self { overwrite: false, parents: true, kind: FileKind::Bulk };
+    pub const BULK: Self = Self { parents: true, kind: FileKind::Bulk, ..Self::SMALL };
 
     /// A new log, in a directory that exists.
-    pub const LOG: Self = Self { overwrite: false, parents: false, kind: FileKind::Log };
+    pub const LOG: Self = Self { kind: FileKind::Log, ..Self::SMALL };
 }
 
 /// The result of comparing bytes with the storage's checksums, such as those of HDFS.
@@ -324,6 +329,16 @@ pub trait FileSystem: Send + Sync + Debug {
     /// `AlreadyExists` if the path or a parent is a file, or an error of the storage.
     fn mkdirs(&self, path: &Path) -> io::Result<()>;
 
+    /// Sets the policy by which HDFS chooses disks for the blocks of a file, or of the files in a
+    /// directory (such as `ONE_SSD`). Does nothing on storage without policies.
+    ///
+    /// # Errors
+    /// `NotFound`, or an error of the storage, also for an unknown policy.
+    fn set_storage_policy(&self, path: &Path, policy: &str) -> io::Result<()> {
+        let _ = (path, policy);
+        Ok(())
+    }
+
     /// The entries of a directory, ordered by name.
     ///
     /// # Errors
@@ -418,8 +433,8 @@ pub trait FileSystem: Send + Sync + Debug {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".tmp");
         let temporary = path.with_file_name(name);
-        let mut file =
-            self.create(&temporary, CreateOptions { overwrite: true, parents: true, kind: FileKind::Small })?;
+        let mut file = self
+            .create(&temporary, CreateOptions { overwrite: true, parents: true, ..CreateOptions::SMALL })?;
         file.append(bytes)?;
         file.sync()?;
         file.close()?;

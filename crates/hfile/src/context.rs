@@ -147,6 +147,8 @@ pub struct HFileContext {
     pub index_block_entries_min: usize,
     /// The creation time in milliseconds since 1970, from the caller's clock.
     pub create_time_ms: i64,
+    /// `DFS_REPLICATION`: the number of DataNodes that store the file; 0 for the default of HDFS.
+    pub dfs_replication: u16,
 }
 
 impl Default for HFileContext {
@@ -171,6 +173,7 @@ impl Default for HFileContext {
             index_block_bytes_max: 128 << 10,
             index_block_entries_min: 16,
             create_time_ms: 0,
+            dfs_replication: 0,
         }
     }
 }

@@ -132,7 +132,8 @@ impl HFileWriter {
     /// compression.
     pub fn create(fs: &dyn FileSystem, path: &Path, context: HFileContext) -> Result<Self> {
         let name = path.display().to_string();
-        let file = fs.create(path, CreateOptions::BULK).map_err(|e| io_at(&name, 0, e))?;
+        let options = CreateOptions { replication: context.dfs_replication, ..CreateOptions::BULK };
+        let file = fs.create(path, options).map_err(|e| io_at(&name, 0, e))?;
         Ok(Self {
             blocks: BlockWriter::new(file, name.clone(), &context)?,
             encoder: DataBlockEncoder::new(context.layout()),

@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
-use evenkeel_fs::{CreateOptions, FileKind, FileStatus, FileSystem};
+use evenkeel_fs::{CreateOptions, FileStatus, FileSystem};
 use evenkeel_hfile::{HFileLink, StoreFileName};
 
 const BACK_REFERENCES: &str = ".links-";
@@ -93,7 +93,7 @@ pub fn create_back_reference(
 
 fn touch(fs: &dyn FileSystem, path: &Path) -> std::io::Result<()> {
     let mut file =
-        fs.create(path, CreateOptions { overwrite: true, parents: true, kind: FileKind::Small })?;
+        fs.create(path, CreateOptions { overwrite: true, parents: true, ..CreateOptions::SMALL })?;
     file.sync()?;
     file.close()
 }

@@ -212,6 +212,15 @@ pub struct Store {
     oldest_edit_ms: AtomicI64,
 }
 
+/// Sets the storage policy that a store's settings ask for. HBase, too, only warns about a failure:
+/// the files are stored by the policy of HDFS then.
+fn set_storage_policy(fs: &dyn FileSystem, dir: &Path, config: &StoreConfig) {
+    let Some(policy) = config.storage_policy.name() else { return };
+    if let Err(error) = fs.set_storage_policy(dir, &policy) {
+        tracing::warn!(dir = %dir.display(), policy, %error, "the storage policy is not set");
+    }
+}
+
 impl Store {
     /// Opens a family: creates its directory if missing, deletes unfinished outputs, opens its
     /// files, and archives those that a compaction had replaced. For a secondary replica it only
@@ -233,6 +242,7 @@ impl Store {
         if region.is_primary() {
             env.fs.mkdirs(&dirs.family)?;
             env.fs.delete(&dirs.tmp)?;
+            set_storage_policy(&*env.fs, &dirs.family, &config);
         }
         let info = ScanInfo::new(&family, comparator, config.time_to_purge_deletes_ms);
         let segment = Segment::new(comparator, (&[], &[]), Arc::clone(&env.chunks));

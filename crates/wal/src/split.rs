@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, KeyValue, Result, TableName, length};
-use evenkeel_fs::{APPEND_BUFFER_BYTES, AppendFile, CreateOptions, FileKind, FileSystem};
+use evenkeel_fs::{APPEND_BUFFER_BYTES, AppendFile, CreateOptions, FileSystem};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::entry::{META_FAMILY, WalEntry};
@@ -391,7 +391,7 @@ impl RecoveredEdits {
         let name = format!("{first:0width$}-{wal_name}-{worker}.temp", width = SEQ_ID_DIGITS);
         let temporary = region_dir.join(RECOVERED_EDITS_DIR).join(name);
         let file =
-            fs.create(&temporary, CreateOptions { overwrite: true, parents: true, kind: FileKind::Small })?;
+            fs.create(&temporary, CreateOptions { overwrite: true, parents: true, ..CreateOptions::SMALL })?;
         let (buffer, digest) = (encode::header(None), DefaultHasher::new());
         Ok(Self { temporary, file, buffer, allocated: 0, first, max: first, entries: 0, digest })
     }

@@ -44,6 +44,7 @@ impl Scene {
 
     fn create(&self) {
         let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        let family = family.with("DFS_REPLICATION", "2").with("STORAGE_POLICY", "ONE_SSD");
         let table = TableDescriptor::new(TABLE.parse().expect("legal")).with_family(family);
         self.runtime.block_on(self.connection.admin().create_table(&table, &[])).expect("created");
     }
@@ -121,8 +122,14 @@ fn a_standalone_server_runs_on_hdfs() {
     scene.write(300);
     scene.check();
 
-    // A bulk load of a file elsewhere on the same HDFS.
+    // The family's attributes say how its files are stored.
     let store_file = files(&mut turn, "/standalone/data/default").remove(0);
+    let replication = turn.cluster().shell(&["-stat", "%r", &store_file]).expect("a file");
+    assert_eq!(String::from_utf8_lossy(&replication).trim(), "2", "{store_file}");
+    let policy = turn.cluster().storage_policy(&store_file).expect("a file");
+    assert!(policy.contains("ONE_SSD"), "{policy}");
+
+    // A bulk load of a file elsewhere on the same HDFS.
     let path = "/load/f/9f1c3a5e7b2d4f60a1b2c3d4e5f60718";
     turn.cluster().shell(&["-mkdir", "-p", "/load/f"]).expect("made");
     turn.cluster().shell(&["-cp", &store_file, path]).expect("copied");

@@ -337,6 +337,7 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.hstore.flush.throughput.control.check.interval", Some("10485760")),
     // HFile and checksum.
     ("hbase.regionserver.checksum.verify", Some("true")),
+    ("hbase.hstore.block.storage.policy", Some("NONE")),
     ("hbase.hstore.checksum.algorithm", Some("CRC32C")),
     ("hbase.hstore.bytes.per.checksum", Some("16384")),
     ("hfile.format.version", Some("3")),

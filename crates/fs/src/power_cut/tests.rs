@@ -1,7 +1,6 @@
 use super::*;
-use crate::FileKind;
 
-const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true, kind: FileKind::Small };
+const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true, ..CreateOptions::SMALL };
 
 fn exists(fs: &PowerCutFileSystem, path: &str) -> bool {
     fs.exists(path.as_ref()).expect("looked")

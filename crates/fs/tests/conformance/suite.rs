@@ -7,10 +7,10 @@
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use evenkeel_fs::{APPEND_BUFFER_BYTES, BlocksWeight, CreateOptions, FileKind, FileSystem, LocalHost};
+use evenkeel_fs::{APPEND_BUFFER_BYTES, BlocksWeight, CreateOptions, FileSystem, LocalHost};
 
-const PARENTS: CreateOptions = CreateOptions { overwrite: false, parents: true, kind: FileKind::Small };
-const REPLACE: CreateOptions = CreateOptions { overwrite: true, parents: false, kind: FileKind::Small };
+const PARENTS: CreateOptions = CreateOptions { overwrite: false, parents: true, ..CreateOptions::SMALL };
+const REPLACE: CreateOptions = CreateOptions { overwrite: true, parents: false, ..CreateOptions::SMALL };
 
 /// A test.
 pub type Test = fn(&TestDir<'_>);

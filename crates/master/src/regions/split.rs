@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, KeyBuf, RegionInfo, Result, TableName, clock};
-use evenkeel_fs::{CreateOptions, FileKind};
+use evenkeel_fs::CreateOptions;
 use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
@@ -155,7 +155,7 @@ impl Master {
             self.track_files(&dir.join(family), kind, files)?;
         }
         let edits = dir.join(layout::RECOVERED_EDITS_DIR);
-        let options = CreateOptions { overwrite: true, parents: true, kind: FileKind::Small };
+        let options = CreateOptions { overwrite: true, parents: true, ..CreateOptions::SMALL };
         let mut file = self.fs().create(&edits.join(format!("{seq_id}.seqid")), options)?;
         file.sync()?;
         Ok(file.close()?)

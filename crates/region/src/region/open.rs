@@ -26,7 +26,7 @@ use bytes::Bytes;
 use evenkeel_common::{
     CellComparator, ColumnFamilyDescriptor, HBaseError, KeyValue, RegionInfo, Result, TableDescriptor,
 };
-use evenkeel_fs::{CreateOptions, FileKind, FileSystem};
+use evenkeel_fs::{CreateOptions, FileSystem};
 use evenkeel_protocol::pb::region_event_descriptor::EventType;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use evenkeel_wal::markers::{self, Marker};
@@ -445,7 +445,7 @@ fn write_seq_id_file(env: &RegionEnv, info: &RegionInfo, seq_id: u64) -> Result<
     fs.mkdirs(&dir)?;
     let path = dir.join(format!("{seq_id}.seqid"));
     if !fs.exists(&path)? {
-        let options = CreateOptions { overwrite: true, parents: true, kind: FileKind::Small };
+        let options = CreateOptions { overwrite: true, parents: true, ..CreateOptions::SMALL };
         let mut file = fs.create(&path, options)?;
         file.sync()?;
         file.close()?;

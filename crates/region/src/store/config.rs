@@ -73,6 +73,12 @@ pub struct StoreConfig {
     pub verify_writes: bool,
     /// `hbase.hregion.memstore.flush.size`: the approximate size of a new file.
     pub flush_bytes: u64,
+    /// `DFS_REPLICATION`, of a table or a family: the number of DataNodes that store a new file; 0
+    /// for the default of HDFS.
+    pub dfs_replication: u16,
+    /// The storage policy of the store's directories, by `STORAGE_POLICY` or else
+    /// `hbase.hstore.block.storage.policy`.
+    pub storage_policy: StoragePolicy,
     /// `hbase.table.max.rowsize`: a read of a row with more bytes of cells fails, unless a limit
     /// ends it earlier.
     pub row_bytes_max: u64,
@@ -120,6 +126,8 @@ impl Default for StoreConfig {
             verify_bulk_loads: false,
             verify_writes: true,
             flush_bytes: 128 << 20,
+            dfs_replication: 0,
+            storage_policy: StoragePolicy::default(),
             row_bytes_max: 1 << 30,
             cache: StoreCacheConfig::default(),
             in_memory: InMemoryConfig::default(),
@@ -127,6 +135,21 @@ impl Default for StoreConfig {
             mob: MobConfig::default(),
             tracker: TrackerSettings::default(),
         }
+    }
+}
+
+/// Where HDFS stores the blocks of a store's files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoragePolicy {
+    of_family: Option<String>,
+    setting: Option<String>,
+}
+
+impl StoragePolicy {
+    /// Returns the policy's name for HDFS; `None` if HDFS decides.
+    pub(super) fn name(&self) -> Option<String> {
+        let name = self.of_family.as_ref().or(self.setting.as_ref())?.trim().to_uppercase();
+        (!name.is_empty() && name != NO_POLICY).then_some(name)
     }
 }
 
@@ -159,6 +182,11 @@ const BLOOM_ERROR_RATES: RangeInclusive<f32> = 1e-6..=0.5;
 const ZSTD_CODEC: &str = "hbase.io.compress.zstd.codec";
 /// The package of HBase's codecs; Hadoop's are elsewhere.
 const HBASE_CODECS: &str = "org.apache.hadoop.hbase.io.compress.";
+const DFS_REPLICATION: &str = "DFS_REPLICATION";
+const STORAGE_POLICY: &str = "STORAGE_POLICY";
+const BLOCK_STORAGE_POLICY: &str = "hbase.hstore.block.storage.policy";
+/// The policy that stands for that of HDFS (`HConstants.DEFER_TO_HDFS_STORAGE_POLICY`).
+const NO_POLICY: &str = "NONE";
 const ROW_BYTES_MAX: &str = "hbase.table.max.rowsize";
 /// The maximum of `BLOCKSIZE` and `hfile.index.block.max.size`, which is that of HBase's check of a
 /// table. The check can be switched off, and a block is made in memory.
@@ -177,6 +205,7 @@ impl StoreConfig {
         let flush_bytes = conf.get_size_or(FLUSH_BYTES, 128 << 20)?.max(0) as u64;
         let mut config = Self { compaction_bytes_min: flush_bytes, flush_bytes, ..Self::default() };
         let keys = [
+            BLOCK_STORAGE_POLICY,
             FILES_MIN,
             FILES_MAX,
             BYTES_MIN,
@@ -262,6 +291,9 @@ impl StoreConfig {
     /// Applies one setting. An unknown key or an invalid value changes nothing.
     fn set(&mut self, key: &str, value: &str) {
         match key {
+            DFS_REPLICATION => parse(value, |n| self.dfs_replication = n),
+            STORAGE_POLICY => self.storage_policy.of_family = Some(value.to_owned()),
+            BLOCK_STORAGE_POLICY => self.storage_policy.setting = Some(value.to_owned()),
             FILES_MIN => parse(value, |n: usize| self.compaction_files_min = n.max(2)),
             FILES_MAX => parse(value, |n: usize| self.compaction_files_max = n.max(2)),
             BYTES_MIN => parse(value, |n| self.compaction_bytes_min = n),

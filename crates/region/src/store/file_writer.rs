@@ -34,7 +34,7 @@ use evenkeel_hfile::{
 
 use super::background_priority::{BackgroundWork, run_in_background};
 use super::mob::{MobJob, MobWriter, note_reference};
-use super::{BackgroundPriority, CompactionThroughputController, Store, StoreLeaf};
+use super::{BackgroundPriority, CompactionThroughputController, Store, StoreLeaf, set_storage_policy};
 use crate::layout;
 use crate::scanner::{ScannerContext, StoreScanner};
 
@@ -140,6 +140,10 @@ impl Store {
         schedule: WriteSchedule<'_>,
     ) -> Result<WrittenFiles> {
         self.env.fs.mkdirs(&self.dirs.output)?;
+        // The blocks are stored by the policy of the directory in which they are written.
+        if self.dirs.output != self.dirs.family {
+            set_storage_policy(&*self.env.fs, &self.dirs.output, &self.config);
+        }
         match self.write_and_read_back(scanner()?, job.clone(), schedule) {
             Ok(written) => return Ok(written),
             Err(WriteFailure::Write(error)) => return Err(error),

@@ -325,6 +325,7 @@ impl Store {
             bloom_block_bytes: self.config.bloom_block_bytes,
             bloom_error_rate: self.config.bloom_error_rate,
             delete_family_bloom: self.config.delete_family_bloom,
+            dfs_replication: self.config.dfs_replication,
             ..HFileContext::default()
         })
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::{CellType, ColumnFamilyDescriptor, Configuration, KeyBuf, RegionInfo};
-use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, FileKind, Latch, MemoryFileSystem, Op};
+use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op};
 use evenkeel_hfile::{BloomType, Compression, ScanOptions};
 use evenkeel_protocol::{PB_MAGIC, pb};
 use prost::Message;
@@ -20,7 +20,7 @@ use crate::operations::Scan;
 fn write(env: &StoreEnv, path: &std::path::Path, bytes: &[u8]) {
     let mut file = env
         .fs
-        .create(path, CreateOptions { overwrite: true, parents: true, kind: FileKind::Small })
+        .create(path, CreateOptions { overwrite: true, parents: true, ..CreateOptions::SMALL })
         .expect("created");
     file.append(bytes).expect("appended");
     file.sync().expect("synced");
@@ -692,4 +692,21 @@ fn cells_that_an_encoding_does_not_keep_are_flushed_and_compacted_without_it() {
         }
         assert_eq!(test.scan(Scan::default()), expected, "{encoding}");
     }
+}
+
+#[test]
+fn the_family_s_storage_policy_comes_before_the_server_s() {
+    let of = |setting: &str, attributes: &[(&str, &str)]| {
+        let mut conf = Configuration::new();
+        conf.set("hbase.hstore.block.storage.policy", setting);
+        let config = StoreConfig::from_configuration(&conf).expect("read");
+        let config = config.for_family(&family(b"f", attributes));
+        (config.storage_policy.name(), config.dfs_replication)
+    };
+    let named = |name: &str| Some(name.to_owned());
+    assert_eq!(of("NONE", &[]), (None, 0));
+    assert_eq!(of(" all_ssd ", &[]), (named("ALL_SSD"), 0));
+    assert_eq!(of("NONE", &[("DFS_REPLICATION", "2")]), (None, 2));
+    assert_eq!(of("COLD", &[("STORAGE_POLICY", "Hot"), ("DFS_REPLICATION", "many")]), (named("HOT"), 0));
+    assert_eq!(of("COLD", &[("STORAGE_POLICY", "none")]), (None, 0));
 }
