@@ -17,7 +17,7 @@ use crate::server::{
     START, Server, ServerKind, StockJvm, copy_stock_conf, free_ports, run_folder, spawn, wait_until,
     write_site,
 };
-use crate::{HdfsCluster, evenkeel_binary, toolchain};
+use crate::{HdfsCluster, evenkeel_binary, java, toolchain};
 
 /// The session timeout: the time after which a killed server counts as dead.
 const SESSION_MS: u32 = 6_000;
@@ -27,6 +27,8 @@ const SESSION_MS: u32 = 6_000;
 pub enum ClusterStorage {
     /// A NameNode and this many DataNodes.
     Hdfs(usize),
+    /// A pair of NameNodes and this many DataNodes.
+    HdfsPair(usize),
     /// A local directory.
     Directory,
 }
@@ -35,8 +37,11 @@ pub enum ClusterStorage {
 pub struct Cluster {
     folder: PathBuf,
     settings: BTreeMap<String, String>,
-    _master: Server,
-    _zookeeper: Server,
+    of_master: BTreeMap<String, String>,
+    /// The current master, and the number of those before it.
+    master: Option<Server>,
+    earlier_masters: u32,
+    zookeeper: Option<Server>,
     hdfs: Option<HdfsCluster>,
 }
 
@@ -62,24 +67,87 @@ impl Cluster {
         let hdfs = match storage {
             ClusterStorage::Directory => None,
             ClusterStorage::Hdfs(datanodes) => Some(HdfsCluster::start(datanodes, &[])?),
+            ClusterStorage::HdfsPair(datanodes) => Some(HdfsCluster::start_pair(datanodes, &[])?),
         };
         if let Some(hdfs) = &hdfs {
             copy_hadoop_conf(hdfs, &folder)?;
-            settings.insert("hbase.rootdir".into(), format!("hdfs://{}/hbase", hdfs.address()));
-            settings.insert("hbase.wal.dir".into(), format!("hdfs://{}/wals", hdfs.address()));
+            settings.insert("hbase.rootdir".into(), format!("hdfs://{}/hbase", hdfs.authority()));
+            settings.insert("hbase.wal.dir".into(), format!("hdfs://{}/wals", hdfs.authority()));
             settings.remove("hbase.unsafe.stream.capability.enforce");
         }
         let mut of_master = settings.clone();
         of_master.insert("hbase.master.port".into(), free_port()?.to_string());
         // Its log has blocks of twice that, and a NameNode counts one for each block being written.
         of_master.insert("hbase.master.store.region.flush.size".into(), (4 << 20).to_string());
-        let class = ["org.apache.hadoop.hbase.master.HMaster", "start"];
-        let master = stock(&folder, "master", &of_master, &class, 384)?;
-        Ok(Self { folder, settings, _master: master, _zookeeper: zookeeper, hdfs })
+        let mut cluster = Self {
+            folder,
+            settings,
+            of_master,
+            master: None,
+            earlier_masters: 0,
+            zookeeper: Some(zookeeper),
+            hdfs,
+        };
+        cluster.start_master()?;
+        Ok(cluster)
+    }
+
+    fn start_master(&mut self) -> Result<(), String> {
+        let class = [HMASTER, "start"];
+        self.master = Some(stock(&self.folder, &self.master_name(), &self.of_master, &class, 384)?);
+        Ok(())
+    }
+
+    fn master_name(&self) -> String {
+        format!("master{}", self.earlier_masters)
+    }
+
+    /// Kills the master by `kill -9` and starts another one at its address. Returns when it serves
+    /// its clients.
+    ///
+    /// # Errors
+    /// If it does not in three minutes.
+    pub fn replace_master(&mut self) -> Result<(), String> {
+        if let Some(master) = self.master.take() {
+            master.kill();
+        }
+        self.earlier_masters += 1;
+        self.start_master()?;
+        self.wait_for_master()
+    }
+
+    /// Kills ZooKeeper by `kill -9` and starts it on its data and port.
+    ///
+    /// # Errors
+    /// If it does not start in three minutes.
+    pub fn restart_zookeeper(&mut self) -> Result<(), String> {
+        if let Some(zookeeper) = self.zookeeper.take() {
+            zookeeper.kill();
+        }
+        self.zookeeper = Some(zookeeper(&self.folder, self.zookeeper_port())?);
+        Ok(())
+    }
+
+    /// Takes the cluster down by HBase's command, as `stop-hbase.sh` does.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn shut_down(&self) -> Result<(), String> {
+        let class_path = toolchain::server_class_path(&self.folder.join(self.master_name()))?;
+        let run = java(HMASTER, &["stop", "--shutDownCluster"].map(str::to_owned))
+            .class_path(class_path)
+            .label("shut-down")
+            .run()?;
+        if run.success { Ok(()) } else { Err(run.failures()) }
     }
 
     /// The HDFS of the cluster, if it is on one.
-    pub fn hdfs(&mut self) -> Option<&mut HdfsCluster> {
+    pub fn hdfs(&self) -> Option<&HdfsCluster> {
+        self.hdfs.as_ref()
+    }
+
+    /// The HDFS of the cluster, if it is on one, to end and start its servers.
+    pub fn hdfs_mut(&mut self) -> Option<&mut HdfsCluster> {
         self.hdfs.as_mut()
     }
 
@@ -88,9 +156,21 @@ impl Cluster {
     /// # Errors
     /// After three minutes.
     pub fn wait_for_master(&self) -> Result<(), String> {
-        let log = self.folder.join("master.log");
+        let log = self.folder.join(format!("{}.log", self.master_name()));
         let is_up = || fs::read_to_string(&log).is_ok_and(|text| text.contains("completed initialization"));
-        wait_until(&self._master, self._master.pid(), is_up)
+        let master = self.master.as_ref().ok_or("there is no master")?;
+        wait_until(master, master.pid(), is_up)
+    }
+
+    /// A folder with an `hbase-site.xml` for clients.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn client_conf(&self) -> Result<PathBuf, String> {
+        let folder = self.folder.join("client");
+        write_site(&folder, &self.client_settings())?;
+        add_hadoop_conf(&self.folder, &folder)?;
+        Ok(folder)
     }
 
     /// The settings that a client needs.
@@ -167,6 +247,7 @@ impl Cluster {
     }
 }
 
+const HMASTER: &str = "org.apache.hadoop.hbase.master.HMaster";
 const HADOOP_CONF: [&str; 2] = ["core-site.xml", "hdfs-site.xml"];
 
 /// Puts the settings of HDFS into the folder of the cluster.

@@ -1,5 +1,8 @@
-//! Stock HDFS for tests: a NameNode and DataNodes of Hadoop 3.4, each in a separate JVM, so that
-//! each can be killed, stopped and restarted.
+//! Stock HDFS for tests: one or two NameNodes, and DataNodes of Hadoop 3.4, each in a separate JVM,
+//! so that each can be killed, stopped and restarted.
+//!
+//! Two NameNodes share their edits through a directory, and [`HdfsCluster::activate`] makes one of
+//! them active.
 //!
 //! They listen on free ports of 127.0.0.1 and end with the test process; see [`crate::server`].
 
@@ -19,12 +22,20 @@ const START: Duration = Duration::from_secs(240);
 const NAMENODE: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
 const DATANODE: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
 
-/// A NameNode and its DataNodes.
+/// The name service of a pair of NameNodes.
+const PAIR: &str = "pair";
+
+/// NameNodes and their DataNodes.
 pub struct HdfsCluster {
     folder: PathBuf,
-    namenode_port: u16,
-    namenode: Option<Process>,
+    namenodes: Vec<NameNode>,
     datanodes: Vec<DataNode>,
+}
+
+struct NameNode {
+    /// The ports of RPC and HTTP.
+    ports: [u16; 2],
+    process: Option<Process>,
 }
 
 struct DataNode {
@@ -47,23 +58,42 @@ impl Drop for Process {
 }
 
 impl HdfsCluster {
-    /// Formats and starts a cluster; `own` are settings of its `hdfs-site.xml`.
+    /// Formats and starts a cluster with one NameNode; `own` are settings of its `hdfs-site.xml`.
     ///
     /// # Errors
     /// If the jars cannot be fetched, or it does not start in time.
     pub fn start(datanodes: usize, own: &[(&str, &str)]) -> Result<Self, String> {
+        Self::start_with(1, datanodes, own)
+    }
+
+    /// As [`HdfsCluster::start`], with a pair of NameNodes, the first of which is active.
+    ///
+    /// # Errors
+    /// As [`HdfsCluster::start`].
+    pub fn start_pair(datanodes: usize, own: &[(&str, &str)]) -> Result<Self, String> {
+        Self::start_with(2, datanodes, own)
+    }
+
+    fn start_with(namenodes: usize, datanodes: usize, own: &[(&str, &str)]) -> Result<Self, String> {
         let folder = run_folder("hdfs")?;
         let mut ports = free_ports();
         let mut port = || ports.next().ok_or("no free port");
-        let (namenode_port, namenode_http) = (port()?, port()?);
-        let mut nodes = Vec::new();
+        let (mut heads, mut nodes) = (Vec::new(), Vec::new());
+        for _ in 0..namenodes {
+            heads.push(NameNode { ports: [port()?, port()?], process: None });
+        }
         for _ in 0..datanodes {
             nodes.push(DataNode { ports: [port()?, port()?, port()?], process: None });
         }
-        let mut cluster = Self { folder, namenode_port, namenode: None, datanodes: nodes };
-        cluster.write_conf(namenode_http, own)?;
+        let mut cluster = Self { folder, namenodes: heads, datanodes: nodes };
+        cluster.write_conf(own)?;
         cluster.format()?;
-        cluster.start_namenode()?;
+        for index in 0..namenodes {
+            cluster.start_namenode(index)?;
+        }
+        if cluster.is_pair() {
+            cluster.activate(0)?;
+        }
         for index in 0..datanodes {
             cluster.spawn_datanode(index)?;
         }
@@ -73,9 +103,22 @@ impl HdfsCluster {
         Ok(cluster)
     }
 
-    /// `host:port` of the NameNode.
+    /// `host:port` of the first NameNode.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.namenode_port)
+        self.namenode_address(0)
+    }
+
+    /// The authority of its URIs: `host:port` of the NameNode, or the name service of the pair.
+    pub fn authority(&self) -> String {
+        if self.is_pair() { PAIR.to_owned() } else { self.address() }
+    }
+
+    fn is_pair(&self) -> bool {
+        self.namenodes.len() > 1
+    }
+
+    fn namenode_address(&self, index: usize) -> String {
+        format!("127.0.0.1:{}", self.namenodes[index].ports[0])
     }
 
     /// The folder of its data and logs.
@@ -117,8 +160,10 @@ impl HdfsCluster {
     /// # Errors
     /// If one does not start in time.
     pub fn start_missing(&mut self) -> Result<(), String> {
-        if self.namenode.is_none() {
-            self.start_namenode()?;
+        for index in 0..self.namenodes.len() {
+            if self.namenodes[index].process.is_none() {
+                self.start_namenode(index)?;
+            }
         }
         let missing = (0..self.datanodes.len()).filter(|&index| self.datanodes[index].process.is_none());
         missing.collect::<Vec<_>>().into_iter().try_for_each(|index| self.start_datanode(index))
@@ -133,22 +178,51 @@ impl HdfsCluster {
         self.wait_for_datanode(index)
     }
 
-    /// Kills the NameNode by `kill -9`.
-    pub fn kill_namenode(&mut self) {
-        if let Some(process) = self.namenode.take() {
+    /// Kills a NameNode by `kill -9`.
+    pub fn kill_namenode(&mut self, index: usize) {
+        if let Some(process) = self.namenodes[index].process.take() {
             signal(process.pid, "-KILL");
         }
     }
 
-    /// Starts the NameNode, on its data and port.
+    /// Starts a NameNode, on its data and port. One of a pair is a standby then.
     ///
     /// # Errors
     /// If it does not start in time.
-    pub fn start_namenode(&mut self) -> Result<(), String> {
-        let process = self.spawn_java("namenode", 160, NAMENODE, &[])?;
-        let port = self.namenode_port;
-        self.namenode = Some(process);
-        self.wait_until("namenode", || TcpStream::connect(("127.0.0.1", port)).is_ok())
+    pub fn start_namenode(&mut self, index: usize) -> Result<(), String> {
+        let name = format!("namenode{index}");
+        let process = self.spawn_java(&name, 160, NAMENODE, &self.id_of(index))?;
+        let port = self.namenodes[index].ports[0];
+        self.namenodes[index].process = Some(process);
+        self.wait_until(&name, || TcpStream::connect(("127.0.0.1", port)).is_ok())
+    }
+
+    /// Makes a NameNode of the pair active by `hdfs haadmin`. The other one must be dead or a
+    /// standby.
+    ///
+    /// # Errors
+    /// If it does not become active.
+    pub fn activate(&self, index: usize) -> Result<(), String> {
+        let name = format!("nn{index}");
+        let args = ["-transitionToActive", "--forceactive", &name];
+        self.run("haadmin", "org.apache.hadoop.hdfs.tools.DFSHAAdmin", &args).map(drop)
+    }
+
+    /// Puts the active NameNode into safe mode, or ends it.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn set_safe_mode(&self, on: bool) -> Result<(), String> {
+        let args = ["-safemode", if on { "enter" } else { "leave" }];
+        self.run("dfsadmin", "org.apache.hadoop.hdfs.tools.DFSAdmin", &args).map(drop)
+    }
+
+    /// The arguments by which a NameNode of a pair knows which one it is.
+    fn id_of(&self, index: usize) -> Vec<String> {
+        match self.is_pair() {
+            true => vec!["-D".to_owned(), format!("dfs.ha.namenode.id=nn{index}")],
+            false => Vec::new(),
+        }
     }
 
     /// A metric of a DataNode by its name in `/jmx`, such as `FsyncCount`.
@@ -169,23 +243,38 @@ impl HdfsCluster {
     /// # Errors
     /// If it fails.
     pub fn shell(&self, args: &[&str]) -> Result<Vec<u8>, String> {
+        self.run("shell", "org.apache.hadoop.fs.FsShell", args)
+    }
+
+    /// What `hdfs storagepolicies` says about a file or directory.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn storage_policy(&self, path: &str) -> Result<String, String> {
+        let class = "org.apache.hadoop.hdfs.tools.StoragePolicyAdmin";
+        let output = self.run("storagepolicies", class, &["-getStoragePolicy", "-path", path])?;
+        Ok(String::from_utf8_lossy(&output).into_owned())
+    }
+
+    /// Runs a command of Hadoop, whose log has this name.
+    fn run(&self, name: &str, class: &str, args: &[&str]) -> Result<Vec<u8>, String> {
         let mut command = Command::new(toolchain::java_command());
-        command.args(self.java_args("shell", 256)?).arg("org.apache.hadoop.fs.FsShell").args(args);
+        command.args(self.java_args(name, 256)?).arg(class).args(args);
         let output = command.output().map_err(|e| format!("cannot run java: {e}"))?;
         match output.status.success() {
             true => Ok(output.stdout),
-            false => Err(format!("hdfs dfs {args:?}: {}", String::from_utf8_lossy(&output.stderr))),
+            false => Err(format!("{class} {args:?}: {}", String::from_utf8_lossy(&output.stderr))),
         }
     }
 
-    fn write_conf(&self, namenode_http: u16, own: &[(&str, &str)]) -> Result<(), String> {
-        let (conf, folder, address) = (self.conf(), self.folder.display(), self.address());
+    fn write_conf(&self, own: &[(&str, &str)]) -> Result<(), String> {
+        let (conf, folder) = (self.conf(), self.folder.display());
         // The published jars lack the web pages, but the servers require their folders.
         for name in ["webapps/hdfs", "webapps/datanode"] {
             fs::create_dir_all(conf.join(name)).map_err(|e| format!("cannot make {name}: {e}"))?;
         }
         let core = [
-            ("fs.defaultFS".to_owned(), format!("hdfs://{address}")),
+            ("fs.defaultFS".to_owned(), format!("hdfs://{}", self.authority())),
             ("hadoop.tmp.dir".to_owned(), format!("{folder}/tmp")),
         ];
         write_site_file(&conf.join("core-site.xml"), &core)?;
@@ -194,9 +283,6 @@ impl HdfsCluster {
             // A NameNode counts a whole block of each open log against the free space: with the
             // default of 128 MiB, a test that starts many servers would need tens of GiB.
             ("dfs.blocksize", (4 << 20).to_string()),
-            ("dfs.namenode.name.dir", format!("file://{folder}/namenode")),
-            ("dfs.namenode.rpc-address", address),
-            ("dfs.namenode.http-address", format!("127.0.0.1:{namenode_http}")),
             ("dfs.namenode.secondary.http-address", "127.0.0.1:0".to_owned()),
             ("dfs.namenode.datanode.registration.ip-hostname-check", "false".to_owned()),
             ("dfs.datanode.hostname", "localhost".to_owned()),
@@ -206,6 +292,7 @@ impl HdfsCluster {
             ("dfs.namenode.redundancy.considerLoad", "false".to_owned()),
         ];
         let hdfs = hdfs.into_iter().map(|(key, value)| (key.to_owned(), value));
+        let hdfs = hdfs.chain(self.namenode_settings());
         let own = own.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         write_site_file(&conf.join("hdfs-site.xml"), &hdfs.chain(own).collect::<Vec<_>>())?;
         let from = home().join("conf/log4j2-server.properties");
@@ -214,14 +301,64 @@ impl HdfsCluster {
             .map_err(|e| format!("cannot copy {}: {e}", from.display()))
     }
 
-    fn format(&self) -> Result<(), String> {
-        let mut command = Command::new(toolchain::java_command());
-        command.args(self.java_args("format", 128)?).args([NAMENODE, "-format", "-nonInteractive", "-force"]);
-        let output = command.output().map_err(|e| format!("cannot run java: {e}"))?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(format!("the format failed: {}", String::from_utf8_lossy(&output.stderr))),
+    /// The settings of a program that uses it.
+    pub fn client_settings(&self) -> Vec<(String, String)> {
+        let default = ("fs.defaultFS".to_owned(), format!("hdfs://{}", self.authority()));
+        std::iter::once(default).chain(self.namenode_settings()).collect()
+    }
+
+    /// The addresses and directories of the NameNodes.
+    fn namenode_settings(&self) -> Vec<(String, String)> {
+        let folder = self.folder.display();
+        let mut settings = Vec::new();
+        for (index, node) in self.namenodes.iter().enumerate() {
+            let suffix = if self.is_pair() { format!(".{PAIR}.nn{index}") } else { String::new() };
+            let mut set = |key: &str, value| settings.push((format!("dfs.namenode.{key}{suffix}"), value));
+            set("name.dir", format!("file://{}", self.name_dir(index).display()));
+            set("rpc-address", self.namenode_address(index));
+            set("http-address", format!("127.0.0.1:{}", node.ports[1]));
         }
+        if self.is_pair() {
+            let pair = [
+                ("dfs.nameservices".to_owned(), PAIR.to_owned()),
+                (format!("dfs.ha.namenodes.{PAIR}"), "nn0,nn1".to_owned()),
+                ("dfs.namenode.shared.edits.dir".to_owned(), format!("file://{folder}/edits")),
+                (
+                    format!("dfs.client.failover.proxy.provider.{PAIR}"),
+                    "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider".to_owned(),
+                ),
+                ("dfs.ha.fencing.methods".to_owned(), "shell(/bin/true)".to_owned()),
+                ("dfs.ha.standby.checkpoints".to_owned(), "false".to_owned()),
+                ("dfs.ha.log-roll.period".to_owned(), "2".to_owned()),
+                ("dfs.ha.tail-edits.period".to_owned(), "1".to_owned()),
+            ];
+            settings.extend(pair);
+        }
+        settings
+    }
+
+    fn name_dir(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("namenode{index}"))
+    }
+
+    /// Formats the first NameNode. A second one begins with a copy of its directory.
+    fn format(&self) -> Result<(), String> {
+        let id = self.id_of(0);
+        let mut args: Vec<&str> = id.iter().map(String::as_str).collect();
+        args.extend(["-format", "-nonInteractive", "-force"]);
+        self.run("format", NAMENODE, &args)?;
+        for index in 1..self.namenodes.len() {
+            let (from, to) = (self.name_dir(0).join("current"), self.name_dir(index).join("current"));
+            let entries = fs::read_dir(&from).and_then(|entries| {
+                fs::create_dir_all(&to)?;
+                entries.collect::<Result<Vec<_>, _>>()
+            });
+            for entry in entries.map_err(|e| format!("cannot copy {}: {e}", from.display()))? {
+                let copied = fs::copy(entry.path(), to.join(entry.file_name()));
+                copied.map_err(|e| format!("cannot copy {}: {e}", entry.path().display()))?;
+            }
+        }
+        Ok(())
     }
 
     fn java_args(&self, name: &str, heap_mib: u32) -> Result<Vec<String>, String> {

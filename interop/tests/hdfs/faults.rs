@@ -122,12 +122,12 @@ fn an_absent_namenode_does_not_block_flushes() {
     let settings = Settings { call_timeout: Duration::from_secs(5), ..turn.settings() };
     let client = HdfsClient::new(settings).expect("threads");
     let mut writer = log(&client, "/namenode/a");
-    turn.cluster().kill_namenode();
+    turn.cluster().kill_namenode(0);
     writer.append(b"while it is away").expect("appended");
     writer.flush(FlushLevel::Synced).expect("no call of the NameNode is needed");
     std::thread::scope(|scope| {
         let closing = scope.spawn(move || writer.close(FlushLevel::Flushed));
-        turn.cluster().start_namenode().expect("started");
+        turn.cluster().start_namenode(0).expect("started");
         assert_eq!(closing.join().expect("no panic").expect("closed when it is back"), 16);
     });
     assert_eq!(read_all(&client, "/namenode/a"), b"while it is away");

@@ -6,6 +6,7 @@ import static evenkeel.interop.Rows.put;
 import evenkeel.interop.Rows;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -81,7 +82,7 @@ final class RegionAdminChecks {
     String name = table.getName().getNameAsString();
     table.put(new Put(b("big\u00ff")).addColumn(b("f"), b("q"), new byte[300_000]));
     Set<ServerName> servers = Set.copyOf(suite.admin.getRegionServers());
-    Expect.same(List.of(true), suite.admin.clearSlowLogResponses(servers));
+    Expect.same(Collections.nCopies(servers.size(), true), suite.admin.clearSlowLogResponses(servers));
     table.get(new Get(b("big\u00ff")));
     table.get(new Get(b("small")));
     until("the large reply is in the log", () -> !logged("LARGE_LOG", Map.of("tableName", name)).isEmpty());
@@ -107,7 +108,7 @@ final class RegionAdminChecks {
     Expect.same(1, logged("LARGE_LOG", both).size());
     String host = record.getClientAddress().replaceAll(":[0-9]+$", "");
     Expect.that(!logged("LARGE_LOG", Map.of("clientAddress", host)).isEmpty(), "by host " + host);
-    Expect.same(List.of(true), suite.admin.clearSlowLogResponses(servers));
+    Expect.same(Collections.nCopies(servers.size(), true), suite.admin.clearSlowLogResponses(servers));
     Expect.that(logged("LARGE_LOG", Map.of("tableName", name)).isEmpty(), "nothing is left");
     Expect.that(suite.admin.getLogEntries(Set.of(), "BALANCER_DECISION", ServerType.MASTER, 10, Map.of()).isEmpty(),
         "no decision of the balancer");

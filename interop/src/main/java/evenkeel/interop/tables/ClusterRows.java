@@ -1,6 +1,8 @@
 package evenkeel.interop.tables;
 
 import evenkeel.interop.Clients;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
@@ -23,8 +25,9 @@ import org.apache.hadoop.hbase.util.Bytes;
 
 /**
  * A table of a cluster whose regions move and whose servers die: {@code create NAME}, {@code put NAME FROM TO}, {@code
- * flush NAME}, {@code digest NAME}, several in sequence, separated by {@code +}. The digest is a line with the number
- * of cells and a checksum of all cells, timestamps included.
+ * flush NAME}, {@code digest NAME}, {@code watch NAME FILE}, several in sequence, separated by {@code +}. The digest is
+ * a line with the number of cells and a checksum of all cells, timestamps included. {@code watch} prints digests until
+ * the file exists.
  */
 public final class ClusterRows {
   private static final byte[] FAMILY = Bytes.toBytes("f");
@@ -67,6 +70,11 @@ public final class ClusterRows {
         case "put" -> put(table, Integer.parseInt(command.get(2)), Integer.parseInt(command.get(3)));
         case "flush" -> admin.flush(name);
         case "digest" -> System.out.println("DIGEST " + digest(table));
+        case "watch" -> {
+          do {
+            System.out.println("DIGEST " + digest(table));
+          } while (!Files.exists(Path.of(command.get(2))));
+        }
         default -> throw new IllegalArgumentException(command.get(0));
       }
     }

@@ -1,11 +1,4 @@
-//! RegionServers of both kinds under a stock master: `evenkeel regionserver` and HBase's
-//! RegionServer, on HDFS with three DataNodes.
-//!
-//! With `EVENKEEL_INTEROP_TARGET=stock` the tested server is HBase's, too: the same checks with
-//! Java servers only. With `EVENKEEL_CLUSTER_STORAGE=directory` all processes share a local
-//! directory instead.
-//!
-//! One scenario:
+//! Regions move and servers die.
 //!
 //! 1. The tested server joins. Regions of a stock client's table are moved to it and written there.
 //!    A region that grows there is split by its table's policy.
@@ -17,231 +10,27 @@
 //! 5. A DataNode is killed. Then the tested server is killed `EVENKEEL_CLUSTER_KILLS` times. By
 //!    its settings each of its calls is slow, so hbase:slowlog has rows of it. Its pages answer.
 //!
-//! After each step, a stock client reads every cell. A native client writes to another table during
-//! all steps; at the end it reads every row that was acknowledged.
+//! With `EVENKEEL_CLUSTER_STORAGE=directory` all processes share a local directory instead of HDFS.
 
-#![forbid(unsafe_code)]
+use std::thread::sleep;
+use std::time::Duration;
 
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{JoinHandle, sleep};
-use std::time::{Duration, Instant};
+use evenkeel_client::{ColumnFamilyDescriptor, Get, Put, ServerName, TableDescriptor};
+use interop::cluster::{Cluster, free_port};
+use interop::{Server, ServerKind};
 
-use evenkeel_client::{
-    Admin, ClientConfig, ColumnFamilyDescriptor, Connection, Get, Put, RegionInfo, RowResult, Scan,
-    ServerName, TableDescriptor, TableName,
-};
-use interop::cluster::{Cluster, ClusterStorage, TIMEOUT, free_port};
-use interop::{Server, ServerKind, java};
-use tokio::runtime::Runtime;
+use crate::scene::{LOAD, Load, Scene, TABLE, alone, connect, is_running, signal, storage, tested};
 
-const TABLE: &str = "story";
-/// The table that is written to during the whole test.
-const LOAD: &str = "load";
 /// The table whose region is split because it grows.
 const GROWING: &str = "growing";
 /// The rows of that table: 6 MB, three times the size of a region.
 const GROWING_ROWS: u64 = 600;
-/// The pause of a writer between two rows.
-const LOAD_PAUSE: Duration = Duration::from_millis(5);
 /// The maximum time that writers may wait when a DataNode dies.
 const STALL_MAX: Duration = Duration::from_secs(15);
 
-/// A cluster, and a native client that administers it.
-struct Scene {
-    cluster: Cluster,
-    runtime: Runtime,
-    admin: Admin,
-}
-
-fn tested() -> ServerKind {
-    match std::env::var("EVENKEEL_INTEROP_TARGET").as_deref() {
-        Ok("stock") => ServerKind::Stock,
-        _ => ServerKind::Evenkeel,
-    }
-}
-
-fn storage() -> ClusterStorage {
-    match std::env::var("EVENKEEL_CLUSTER_STORAGE").as_deref() {
-        Ok("directory") => ClusterStorage::Directory,
-        _ => ClusterStorage::Hdfs(3),
-    }
-}
-
-fn connect(cluster: &Cluster, runtime: &Runtime) -> Connection {
-    let config = ClientConfig::zookeeper("127.0.0.1", cluster.zookeeper_port(), "/hbase");
-    runtime.block_on(Connection::connect(config)).expect("a connection")
-}
-
-/// A thread that writes rows in sequence, and retries each until it is acknowledged.
-struct Load {
-    stop: Arc<AtomicBool>,
-    /// Milliseconds of the slowest write since this was last read.
-    slowest_ms: Arc<AtomicU64>,
-    thread: JoinHandle<u64>,
-}
-
-impl Load {
-    fn start(cluster: &Cluster) -> Self {
-        let (stop, slowest_ms) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        let runtime = Runtime::new().expect("a runtime");
-        let table = connect(cluster, &runtime).table(LOAD.parse().expect("legal"));
-        let (ends, slowest) = (Arc::clone(&stop), Arc::clone(&slowest_ms));
-        let run = move || {
-            let mut rows = 0;
-            while !ends.load(Ordering::Relaxed) {
-                let began = Instant::now();
-                let put = || Put::new(load_row(rows)).column("f", "q", load_value(rows));
-                while let Err(error) = runtime.block_on(table.put(put())) {
-                    println!("row {rows} of the load after {:?}: {error}", began.elapsed());
-                    assert!(began.elapsed() < TIMEOUT, "row {rows} is not acknowledged");
-                }
-                let ms = u64::try_from(began.elapsed().as_millis()).expect("short");
-                slowest.fetch_max(ms, Ordering::Relaxed);
-                rows += 1;
-                sleep(LOAD_PAUSE);
-            }
-            rows
-        };
-        Self { stop, slowest_ms, thread: std::thread::spawn(run) }
-    }
-
-    fn take_slowest(&self) -> Duration {
-        Duration::from_millis(self.slowest_ms.swap(0, Ordering::Relaxed))
-    }
-
-    /// Ends the load and reads every written row.
-    fn end(self, scene: &Scene) {
-        self.stop.store(true, Ordering::Relaxed);
-        let rows = self.thread.join().expect("the load went on");
-        let table = connect(&scene.cluster, &scene.runtime).table(LOAD.parse().expect("legal"));
-        let gets = (0..rows).map(|row| Get::new(load_row(row)));
-        for (row, found) in scene.runtime.block_on(table.get_all(gets)).into_iter().enumerate() {
-            let (found, expected) = (found.expect("read"), load_value(row as u64));
-            assert_eq!(found.value("f", "q"), Some(expected.as_bytes()), "row {row} of {rows} of the load");
-        }
-        println!("all {rows} acknowledged rows of the load are there");
-    }
-}
-
-/// Returns a row; rows are spread over all regions, like those of `ClusterRows`.
-fn load_row(number: u64) -> String {
-    format!("row-{}-{number:06}", number % 4)
-}
-
-fn load_value(number: u64) -> String {
-    format!("load {number}")
-}
-
-impl Scene {
-    fn new(cluster: Cluster) -> Self {
-        let runtime = Runtime::new().expect("a runtime");
-        let admin = connect(&cluster, &runtime).admin();
-        Self { cluster, runtime, admin }
-    }
-
-    /// Runs commands of `ClusterRows` by the stock client. Returns their digests.
-    fn client(&self, commands: &str) -> Vec<String> {
-        let mut args: Vec<String> = commands.split(' ').map(str::to_owned).collect();
-        args.extend(self.cluster.client_settings().iter().map(|(key, value)| format!("-D{key}={value}")));
-        let run =
-            java("evenkeel.interop.tables.ClusterRows", &args).label("cluster-rows").deadline_secs(200).run();
-        let run = run.unwrap_or_else(|why| panic!("{why}"));
-        assert!(run.success, "{commands}: {}", run.failures());
-        run.stdout.lines().filter_map(|line| line.strip_prefix("DIGEST ")).map(str::to_owned).collect()
-    }
-
-    /// Compares the table with the last of `written`, then runs commands. Returns the digests.
-    fn check(&self, written: &[String], commands: &str, after: &str) -> Vec<String> {
-        let digests = self.client(&format!("digest {TABLE} + {commands} + digest {TABLE}"));
-        assert_eq!(digests.first(), written.last(), "after {after}");
-        digests
-    }
-
-    fn live(&self) -> Vec<ServerName> {
-        self.runtime.block_on(self.admin.live_servers()).unwrap_or_default()
-    }
-
-    /// Waits until the master lists a server that this process started; returns its name.
-    fn name_of(&self, server: &Server) -> ServerName {
-        let port: u16 = server.setting("hbase.regionserver.port").and_then(|p| p.parse().ok()).expect("set");
-        self.wait_for("the server to be live", || {
-            self.live().into_iter().filter(|s| s.port == port).max_by_key(|s| s.start_code)
-        })
-    }
-
-    fn regions(&self, table: &str) -> Vec<(RegionInfo, Option<ServerName>)> {
-        let table: TableName = table.parse().expect("legal");
-        let regions = self.runtime.block_on(self.admin.regions(&table)).unwrap_or_default();
-        regions.into_iter().map(|region| (region.region, region.server)).collect()
-    }
-
-    fn wait_for<T>(&self, what: &str, found: impl Fn() -> Option<T>) -> T {
-        let began = Instant::now();
-        loop {
-            if let Some(found) = found() {
-                return found;
-            }
-            assert!(began.elapsed() < TIMEOUT, "waited in vain for {what}");
-            sleep(Duration::from_millis(200));
-        }
-    }
-
-    /// Returns true if hbase:slowlog has a call to a region of this table.
-    fn has_slow_calls_of(&self, table: &str) -> bool {
-        let connection = connect(&self.cluster, &self.runtime);
-        let slow_log = connection.table("hbase:slowlog".parse().expect("legal"));
-        let column = Scan::new().column("info", "region_name");
-        let region = format!("{table},");
-        let is_of_table = |row: &RowResult| {
-            row.value("info", "region_name").is_some_and(|name| name.starts_with(region.as_bytes()))
-        };
-        self.runtime.block_on(async {
-            let mut rows = slow_log.scan(column);
-            while let Ok(Some(row)) = rows.next().await {
-                if is_of_table(&row) {
-                    return true;
-                }
-            }
-            false
-        })
-    }
-
-    /// Moves each region until it is at its target: a master that has just registered a server may
-    /// move a region back.
-    fn move_table(&self, table: &str, to: &ServerName) {
-        self.wait_for("the regions to be there", || {
-            let regions = self.regions(table);
-            let elsewhere: Vec<_> = regions.iter().filter(|(_, at)| at.as_ref() != Some(to)).collect();
-            for (region, _) in &elsewhere {
-                if let Err(error) = self.runtime.block_on(self.admin.move_region(region, Some(to))) {
-                    println!("{} is not moved yet: {error}", region.encoded_name());
-                }
-            }
-            (!regions.is_empty() && elsewhere.is_empty()).then_some(())
-        });
-    }
-
-    fn wait_until_gone(&self, name: &ServerName) {
-        self.wait_for("the master to give the server up", || (!self.live().contains(name)).then_some(()));
-    }
-}
-
-fn signal(server: &Server, name: &str) {
-    let sent = Command::new("kill").args([name, &server.pid().to_string()]).status();
-    assert!(sent.is_ok_and(|status| status.success()), "{name}");
-}
-
-/// Returns false for a zombie process. Asks for the state, since the command line of a process is
-/// empty not only of a zombie, but also for a moment of each `exec`.
-fn is_running(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with(['Z', 'X']))
-}
-
 #[test]
 fn moves_and_server_crashes_lose_no_cell() {
+    let _alone = alone();
     let cluster = Cluster::start(storage()).unwrap_or_else(|why| panic!("{why}"));
     let java =
         cluster.start_regionserver(ServerKind::Stock, "java", &[]).unwrap_or_else(|why| panic!("{why}"));
@@ -402,7 +191,7 @@ fn datanode_dies(scene: &mut Scene, load: &Load) -> Server {
     load.take_slowest();
     sleep(Duration::from_secs(2));
     let calm = load.take_slowest();
-    scene.cluster.hdfs().expect("on HDFS").kill_datanode(0);
+    scene.cluster.hdfs_mut().expect("on HDFS").kill_datanode(0);
     sleep(Duration::from_secs(2));
     let table = LOAD.parse().expect("legal");
     scene.runtime.block_on(scene.admin.flush_table(&table)).expect("flushed without the DataNode");
@@ -434,7 +223,7 @@ fn check_pages(ours: &Server, name: &ServerName) {
 fn kills_under_load(scene: &mut Scene, load: &Load, mut ours: Server) -> Server {
     let kills = std::env::var("EVENKEEL_CLUSTER_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     for kill in 0..kills {
-        scene.cluster.hdfs().expect("on HDFS").start_missing().unwrap_or_else(|why| panic!("{why}"));
+        scene.cluster.hdfs_mut().expect("on HDFS").start_missing().unwrap_or_else(|why| panic!("{why}"));
         let our_name = scene.name_of(&ours);
         ours.kill();
         load.take_slowest();
