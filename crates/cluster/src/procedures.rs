@@ -211,7 +211,7 @@ fn flush(transitions: &Transitions, request: &pb::FlushRegionParameter) -> Resul
     let info = RegionInfo::try_from(&request.region)?;
     let server = transitions.server();
     let region = server.regions().get(info.encoded_name(), info.name())?;
-    server.background().flush(&region).map(drop)
+    server.background().flush_only(&region).map(drop)
 }
 
 /// Encodes an error as the master reads it.

@@ -366,10 +366,20 @@ impl Background {
     /// # Errors
     /// Errors of [`Region::flush`].
     pub fn flush(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
-        let outcome = region.flush();
+        let outcome = self.flush_only(region);
         if outcome.is_ok() {
             self.shared.compact_if_due(region);
         }
+        outcome
+    }
+
+    /// As [`Background::flush`], but the flush requests no compaction: so do the flushes that a
+    /// master requests as remote procedures (`FlushRegionCallable`, `SnapshotRegionCallable`).
+    ///
+    /// # Errors
+    /// Errors of [`Region::flush`].
+    pub fn flush_only(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
+        let outcome = region.flush();
         self.shared.notifier.notify();
         outcome
     }
