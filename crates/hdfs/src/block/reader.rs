@@ -6,7 +6,9 @@
 //! in at most [`ROUNDS_MAX`] rounds. It uses the file's id, so a rename does not matter, and
 //! replicas that moved are found. It pauses before each further round (except after a checksum
 //! mismatch): for a file that was just closed, the NameNode at first has only the DataNode that
-//! reported its replica first, and receives the other reports within seconds.
+//! reported its replica first, and receives the other reports within seconds. A block without a
+//! live DataNode fails with an error of another kind than `NotFound`, which only the NameNode's
+//! word that the file does not exist has.
 //!
 //! **Hedged reads** (`dfs.client.hedged.read.threadpool.size`): if a DataNode has not begun to
 //! answer after the threshold, the reader sends the request to the next one too, and reads the
@@ -313,7 +315,7 @@ impl FileReader {
                 Err(e) => last = Some(e),
             }
         }
-        Err(HdfsError::Transport(last.unwrap_or_else(|| io::ErrorKind::NotFound.into())))
+        Err(HdfsError::Transport(last.unwrap_or_else(no_replica)))
     }
 
     /// Fills `buf` from one of the replicas.
@@ -333,7 +335,7 @@ impl FileReader {
         nodes.sort_by_key(|(address, node)| {
             pool.is_dead(address) || damaged.as_ref().is_some_and(|uuid| *uuid == node.datanode_uuid)
         });
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the block has no replica");
+        let mut last = no_replica();
         let mut mismatch = None;
         let mut untried: VecDeque<_> = nodes.into();
         while let Some((address, node)) = untried.pop_front() {
@@ -388,6 +390,12 @@ impl BlockLocations {
         let block = self.blocks.get(after.checked_sub(1)?)?;
         (offset - block.offset < block.b.num_bytes.unwrap_or(0)).then_some(block)
     }
+}
+
+/// The error of a block that no live DataNode has at present. The file exists and its DataNodes may
+/// return, so the error is not `NotFound`.
+fn no_replica() -> io::Error {
+    io::Error::other("no live DataNode has a replica of the block at present")
 }
 
 fn missing(path: &str, offset: u64) -> HdfsError {

@@ -119,6 +119,22 @@ fn a_missing_replica_is_skipped_and_locations_are_refreshed() {
     assert_eq!(asked, 3, "at the opening, and twice when all had failed");
 }
 
+/// As long as the DataNodes of a block are down, the NameNode gives it no locations. The file
+/// exists: a reader that takes `NotFound` for a file that was deleted would lose it.
+#[test]
+fn a_block_without_live_datanodes_is_not_a_missing_file() {
+    let cluster = FakeCluster::healthy(1);
+    cluster.store(&bytes(1000));
+    let datanodes = std::mem::take(&mut cluster.file.lock().blocks[0].locs);
+    let file = cluster.client().open("/f").expect("opened");
+    assert_eq!(file.len(), 1000);
+    let error = std::io::Error::from(file.read_at(0, &mut [0; 1000]).expect_err("unreadable"));
+    assert_ne!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+    cluster.file.lock().blocks[0].locs = datanodes;
+    file.refresh().expect("the locations");
+    assert_eq!(file.read_at(0, &mut [0; 1000]).expect("read"), 1000);
+}
+
 #[test]
 fn a_slow_replica_is_hedged() {
     let slow = Behavior { read_delay: Duration::from_secs(5), ..Behavior::default() };
