@@ -10,6 +10,7 @@ use std::time::Instant;
 use evenkeel_common::{clock, thread};
 use parking_lot::Mutex;
 
+use crate::block::output::BlockOutput;
 use crate::block::reader::{DataNodePool, FileReader};
 use crate::block::short_circuit::{self, ShortCircuit};
 use crate::bulk::BulkWriter;
@@ -166,6 +167,20 @@ impl HdfsClient {
 }
 
 impl Shared {
+    /// Ends an output that broke or that its writer drops: excludes the DataNodes that failed, and
+    /// queues the file for recovery. Does nothing the second time.
+    pub(crate) fn abandon(&self, path: &str, file_id: u64, output: &mut BlockOutput) {
+        if !output.abandon("abandoned by its writer") {
+            return;
+        }
+        let why = output.failure().unwrap_or_default();
+        tracing::warn!(path, why, "a file ends without being closed");
+        for node in output.failed() {
+            self.excluded.add(&node, why);
+        }
+        self.give_up(path.to_owned(), file_id);
+    }
+
     /// Queues a broken file for the lease thread, which closes it by lease recovery.
     pub(crate) fn give_up(&self, path: String, file_id: u64) {
         let due = clock::monotonic() + self.settings.recovery_delay;

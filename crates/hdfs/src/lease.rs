@@ -5,7 +5,9 @@
 //! is open.
 //!
 //! A DataNode drops a writer that is silent for 60 s, so it gets a heartbeat after [`HEARTBEAT`]
-//! without a packet.
+//! without a packet. The thread of the heartbeats also notices that an idle output has broken: then
+//! it excludes the DataNode that failed and queues the file for recovery, although its writer makes
+//! no call.
 //!
 //! A broken file stays open on the NameNode until its lease is recovered. The recovery begins
 //! `Settings::recovery_delay` after the failure, because the NameNode could choose the DataNode
@@ -40,10 +42,18 @@ pub(crate) struct Leases {
     inner: Mutex<Inner>,
 }
 
+/// An output that gets heartbeats, and its file.
+#[derive(Clone, Debug)]
+struct OpenOutput {
+    output: Weak<Mutex<BlockOutput>>,
+    path: String,
+    file_id: u64,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     open_files: usize,
-    outputs: Vec<Weak<Mutex<BlockOutput>>>,
+    outputs: Vec<OpenOutput>,
     broken: Vec<BrokenFile>,
     renewed: Option<Instant>,
 }
@@ -89,10 +99,10 @@ impl Drop for OpenFile {
 
 impl Leases {
     /// Registers an output for heartbeats while it exists.
-    pub(crate) fn add_output(&self, output: &SharedOutput) {
+    pub(crate) fn add_output(&self, output: &SharedOutput, path: &str, file_id: u64) {
         let mut inner = self.inner.lock();
-        inner.outputs.retain(|known| known.strong_count() > 0);
-        inner.outputs.push(Arc::downgrade(output));
+        inner.outputs.retain(|known| known.output.strong_count() > 0);
+        inner.outputs.push(OpenOutput { output: Arc::downgrade(output), path: path.to_owned(), file_id });
     }
 
     pub(crate) fn add_broken(&self, broken: BrokenFile) {
@@ -103,8 +113,8 @@ impl Leases {
         self.inner.lock().broken.iter().map(|broken| broken.path.clone()).collect()
     }
 
-    fn outputs(&self) -> Vec<SharedOutput> {
-        self.inner.lock().outputs.iter().filter_map(Weak::upgrade).collect()
+    fn outputs(&self) -> Vec<OpenOutput> {
+        self.inner.lock().outputs.clone()
     }
 
     /// Returns true if the lease must be renewed now, and then records it as renewed.
@@ -136,11 +146,14 @@ impl Leases {
 /// The loop of the heartbeat thread; ends when the client is dropped.
 pub(crate) fn heartbeats(client: &Weak<Shared>) {
     while let Some(shared) = client.upgrade() {
-        for output in shared.leases.outputs() {
+        for open in shared.leases.outputs() {
+            let Some(output) = open.output.upgrade() else { continue };
             // A writer that holds the lock is sending packets itself.
-            if let Some(mut output) = output.try_lock() {
+            if let Some(mut output) = output.try_lock()
+                && output.tick(HEARTBEAT).is_err()
+            {
                 // The writer of a broken output sees the error at its next call.
-                let _ = output.tick(HEARTBEAT);
+                shared.abandon(&open.path, open.file_id, &mut output);
             }
         }
         drop(shared);

@@ -8,14 +8,16 @@
 //!
 //! **Failure.** A bad status, a closed connection, or a packet without an acknowledgement for
 //! `Settings::ack_timeout` breaks the log: every unacknowledged flush fails, the next log excludes
-//! the failed DataNode, and the lease of the file is recovered in the background. The log never
+//! the failed DataNode, and the lease of the file is recovered in the background. The thread of the
+//! heartbeats notices the failure of an idle log ([`LogWriter::is_broken`]). The log never
 //! continues on the other DataNodes, because lease recovery truncates a block to its shortest
 //! replica, which would be the failed DataNode's. The caller writes the unacknowledged bytes to a
 //! new log.
 //!
 //! **Creation.** A DataNode that cannot be reached is excluded, the block is abandoned and another
 //! one is allocated for the same file, in at most `Settings::create_attempts_max` attempts. A block
-//! may have fewer DataNodes than the file has replicas: [`LogWriter::replicas`].
+//! may have fewer DataNodes than the file has replicas ([`LogWriter::has_few_replicas`]): it is
+//! used, and the caller should replace it soon.
 //!
 //! **End.** [`LogWriter::close`] finishes the block and closes the file, which gives it its final
 //! length. A log that is dropped without `close` is abandoned like a broken one. Until a file is
@@ -59,6 +61,8 @@ pub struct LogWriter {
     shared: Arc<Shared>,
     path: String,
     file_id: u64,
+    /// The requested number of replicas.
+    replicas_wanted: usize,
     output: SharedOutput,
     /// True if the file is closed or abandoned.
     is_ended: bool,
@@ -77,18 +81,15 @@ impl LogWriter {
                 return Err(e);
             }
         };
-        let wanted = usize::from(file.replication);
-        if output.locations().len() < wanted {
-            tracing::warn!(
-                path,
-                replicas = output.locations().len(),
-                wanted,
-                "a log has fewer replicas than requested"
-            );
+        let replicas_wanted = usize::from(file.replication);
+        let replicas = output.locations().len();
+        if replicas < replicas_wanted {
+            tracing::warn!(path, replicas, replicas_wanted, "a log has fewer replicas than requested");
         }
         let output = Arc::new(Mutex::new(output));
-        shared.leases.add_output(&output);
-        Ok(Self { shared, path: path.to_owned(), file_id, output, is_ended: false, _lease: lease })
+        shared.leases.add_output(&output, path, file_id);
+        let path = path.to_owned();
+        Ok(Self { shared, path, file_id, replicas_wanted, output, is_ended: false, _lease: lease })
     }
 
     /// Returns the NameNode's id of the file, which a rename keeps.
@@ -96,10 +97,21 @@ impl LogWriter {
         self.file_id
     }
 
-    /// Returns the number of DataNodes that have the log. The caller should roll the log if it is
-    /// lower than the replication factor.
+    /// Returns the number of DataNodes that have the log.
     pub fn replicas(&self) -> usize {
         self.output.lock().locations().len()
+    }
+
+    /// Returns true if fewer DataNodes have the log than were requested: the caller should soon
+    /// continue in a new log.
+    pub fn has_few_replicas(&self) -> bool {
+        self.replicas() < self.replicas_wanted
+    }
+
+    /// Returns true if the log has broken, also while nothing was written: the caller should
+    /// continue in a new log.
+    pub fn is_broken(&self) -> bool {
+        self.output.lock().failure().is_some()
     }
 
     /// Returns `host:port` of the DataNodes that have the log.
@@ -201,15 +213,7 @@ impl LogWriter {
         if std::mem::replace(&mut self.is_ended, true) {
             return;
         }
-        let mut output = self.output.lock();
-        let why = output.failure().unwrap_or("abandoned by its writer").to_owned();
-        tracing::warn!(path = self.path, why, "a log ends without being closed");
-        for node in output.failed() {
-            self.shared.excluded.add(&node, &why);
-        }
-        output.abandon(&why);
-        drop(output);
-        self.shared.give_up(self.path.clone(), self.file_id);
+        self.shared.abandon(&self.path, self.file_id, &mut self.output.lock());
     }
 }
 

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
-use evenkeel_fs::{Fault, FileSystem, Latch, MemoryFileSystem, Op, SurvivingData};
-use evenkeel_wal::{NoListener, SyncLevel, WalConfig};
+use evenkeel_common::clock::ManualClock;
+use evenkeel_fs::{Fault, FileHealth, FileSystem, Latch, MemoryFileSystem, Op, SurvivingData};
+use evenkeel_wal::{NoListener, RollReason, SyncLevel, Wal, WalConfig};
 
 #[test]
 fn a_failing_write_goes_to_a_new_file() {
@@ -73,6 +74,61 @@ fn remote_writers_do_not_wait_for_the_next_file() {
     }
     wal.close().expect("closed");
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), (1..=last).collect::<Vec<_>>());
+}
+
+/// Waits until the WAL has rolled `rolls` times for few replicas.
+fn wait_for_low_replication_rolls(wal: &Wal, rolls: u64) {
+    let of_reason = || wal.stats().roll_requests[RollReason::LowReplication as usize];
+    for _ in 0..500 {
+        if of_reason() >= rolls && wal.stats().rolls >= rolls {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!((of_reason(), wal.stats().rolls), (rolls, rolls), "{:?}", wal.stats());
+}
+
+/// No writer makes a call after the DataNode has died.
+#[test]
+fn an_idle_file_that_breaks_is_rolled() {
+    let (memory, fs) = faulty();
+    let wal = open_with(fs.clone().as_remote(), WalConfig::default(), Arc::new(NoListener));
+    append_synced(&wal, 1).expect("synced");
+    let broken = wal.current_path();
+    fs.report_health(broken.to_str().expect("UTF-8"), FileHealth::Broken);
+    wait_for_low_replication_rolls(&wal, 1);
+    append_synced(&wal, 2).expect("in the new file");
+    assert_ne!(wal.current_path(), broken);
+    assert_eq!(wal.stats().failures, 0, "no writer met the broken file");
+    wal.close().expect("closed");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 2]);
+}
+
+#[test]
+fn a_file_with_few_replicas_is_rolled_after_a_minute_and_the_next_one_later() {
+    let (memory, fs) = faulty();
+    memory.mkdirs(WAL_DIR.as_ref()).expect("mkdirs");
+    fs.report_health("WALs", FileHealth::FewReplicas);
+    let (clock, config) = (ManualClock::at(1000), WalConfig::default());
+    let remote = Arc::new(fs.clone().as_remote());
+    let (wal_dir, old_dir) = (Path::new(WAL_DIR), Path::new(OLD_DIR));
+    let wal = open_in(remote, wal_dir, old_dir, config, Arc::new(NoListener), Arc::clone(&clock));
+    let mut seq_id = 0;
+    let mut after_ms = |ms: i64, rolls: u64| {
+        seq_id += 1;
+        append_synced(&wal, seq_id).expect("synced");
+        clock.advance_ms(ms);
+        if wal.stats().rolls == rolls {
+            std::thread::sleep(Duration::from_millis(1200));
+        }
+        wait_for_low_replication_rolls(&wal, rolls);
+    };
+    after_ms(59_000, 0);
+    after_ms(1_000, 1);
+    after_ms(119_000, 1);
+    after_ms(1_000, 2);
+    fs.clear();
+    after_ms(600_000, 2);
 }
 
 #[test]

@@ -95,6 +95,8 @@ pub(crate) struct BlockOutput {
     /// connection.
     last_packet_sent: bool,
     failure: Option<String>,
+    /// True once its file is queued for recovery.
+    is_abandoned: bool,
     failed: Vec<usize>,
     slow: Vec<SlowAck>,
 }
@@ -131,6 +133,7 @@ impl BlockOutput {
             ack_timeout: settings.ack_timeout,
             last_packet_sent: false,
             failure: None,
+            is_abandoned: false,
             failed: Vec::new(),
             slow: Vec::new(),
         })
@@ -233,10 +236,12 @@ impl BlockOutput {
         Ok(())
     }
 
-    /// Breaks the output and closes its connections.
-    pub(crate) fn abandon(&mut self, why: &str) {
+    /// Breaks the output, unless it is broken, and closes its connections. Returns true at the
+    /// first call.
+    pub(crate) fn abandon(&mut self, why: &str) -> bool {
         self.failure.get_or_insert_with(|| why.to_owned());
         self.peers.clear();
+        !std::mem::replace(&mut self.is_abandoned, true)
     }
 
     /// The reason why the output is broken.

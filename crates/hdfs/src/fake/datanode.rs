@@ -41,6 +41,8 @@ pub(crate) enum Ack {
     Garbage,
     /// Acknowledges it and closes the connection.
     ThenClose,
+    /// Acknowledges it and closes the connection a second later.
+    CloseLater,
     /// Closes the connection.
     Close,
     /// Does not answer.
@@ -216,6 +218,10 @@ fn write_block(socket: &mut TcpStream, state: &State, behavior: &Behavior) -> io
         let action = (behavior.ack)(&packet);
         match action {
             Ack::Success | Ack::ThenClose => socket.write_all(&bytes)?,
+            Ack::CloseLater => {
+                socket.write_all(&bytes)?;
+                std::thread::sleep(Duration::from_secs(1));
+            }
             Ack::InPieces => {
                 for byte in bytes {
                     socket.write_all(&[byte])?;
@@ -228,7 +234,8 @@ fn write_block(socket: &mut TcpStream, state: &State, behavior: &Behavior) -> io
             Ack::Garbage => socket.write_all(&[0xff; 32])?,
             Ack::Close | Ack::Silence => {}
         }
-        let is_over = packet.header.is_last || matches!(action, Ack::Close | Ack::ThenClose | Ack::Fail(_));
+        let closes = matches!(action, Ack::Close | Ack::ThenClose | Ack::CloseLater | Ack::Fail(_));
+        let is_over = packet.header.is_last || closes;
         if is_over {
             return Ok(());
         }

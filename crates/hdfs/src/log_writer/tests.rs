@@ -227,6 +227,26 @@ fn a_dropped_log_is_recovered() {
     assert!(cluster.file.lock().is_closed);
 }
 
+/// The writer makes no call: the thread of the heartbeats sees the end of the connection.
+#[test]
+fn an_idle_log_that_breaks_is_recovered() {
+    let cluster = FakeCluster::start(vec![on_packet(0, Ack::CloseLater), Behavior::default()]);
+    let client = cluster.client();
+    let file = crate::NewFile { replication: 2, ..client.new_file() };
+    let mut log = client.create_log("/log", file).expect("created");
+    assert!(!log.has_few_replicas());
+    log.append(b"entry").expect("appended");
+    log.flush(FlushLevel::Flushed).expect("flushed");
+    eventually("it is noticed", || log.is_broken());
+    eventually("it is recovered", || cluster.file.lock().is_closed && client.broken_files().is_empty());
+    assert_eq!(log.acked(), 5);
+    let next = client.create_log("/next", file).expect("created");
+    assert_eq!(next.datanodes(), [format!("127.0.0.1:{}", cluster.datanodes[1].port)]);
+    assert!(next.has_few_replicas());
+    drop(log);
+    assert_eq!(cluster.file.lock().recoveries, 1, "it is recovered once");
+}
+
 #[test]
 fn an_empty_log_is_closed() {
     let cluster = FakeCluster::healthy(2);

@@ -53,8 +53,10 @@ impl Shared {
                 queue.commit_requested |= !queue.is_empty();
                 // No thread commits, so the output is free.
                 if let Some(output) = self.output.try_lock() {
-                    queue.roll_due |=
-                        self.archiver.can_close_another() && output.is_roll_period_over(&self.config);
+                    let is_due = || {
+                        output.is_roll_period_over(&self.config) || output.roll_due(&self.config).is_some()
+                    };
+                    queue.roll_due |= self.archiver.can_close_another() && is_due();
                     queue.has_closed_files = output.has_closed_file();
                 }
             }
@@ -408,9 +410,10 @@ impl Shared {
         let failed = queue.failure();
         drop(queue);
         let reason = self.roll_reason(output);
+        let is_due = !asked.is_empty() || reason.is_some() || due && output.is_roll_period_over(&self.config);
         let result = match failed {
             Some(failure) => Err(failure),
-            None if due || !asked.is_empty() || reason.is_some() => {
+            None if is_due => {
                 reason.into_iter().for_each(|reason| self.counters.request_roll(reason));
                 self.roll(output)
             }
@@ -434,12 +437,10 @@ impl Shared {
         let new_file = output.take_spare_or_create().map_err(|error| self.roll_failed(output, &error))?;
         count(&self.counters.rolls);
         output.retry_truncations();
-        match output.current.take() {
-            None => self.switch_to(output, new_file),
-            Some(old) => {
-                output.current = Some(new_file);
-                self.close_rolled(output, old);
-            }
+        if output.current.is_none() {
+            self.switch_to(output, new_file);
+        } else if let Some(old) = output.replace_current(new_file) {
+            self.close_rolled(output, old);
         }
         let held = self.queue.lock().closed.len() >= self.config.logs_max;
         self.archive_flushed();

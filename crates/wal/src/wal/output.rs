@@ -11,6 +11,11 @@
 //! On HDFS a file may be created for minutes, while no NameNode answers, and the current one can be
 //! written further meanwhile. So on HDFS a file that is too long or too slow is rolled only once
 //! the next one is ready, regardless of the reason.
+//!
+//! A file on HDFS may have fewer replicas than requested, because a DataNode was down or excluded
+//! when it was created. It is rolled after [`FEW_REPLICAS_MS`]. If the next one has few, too, that
+//! one is kept twice as long, and so on up to [`FEW_REPLICAS_DOUBLINGS_MAX`] times: a cluster with
+//! too few DataNodes does not get a file a minute.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +26,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use evenkeel_common::clock;
 use evenkeel_common::{HBaseError, clock::Clock};
-use evenkeel_fs::{AppendFile, CreateOptions, FileSystem};
+use evenkeel_fs::{AppendFile, CreateOptions, FileHealth, FileSystem};
 use parking_lot::Mutex;
 
 use super::RollReason;
@@ -47,6 +52,8 @@ pub(super) struct Output {
     pub(super) closing: Vec<ClosingFile>,
     /// The earliest time of the next attempt after a failed roll.
     roll_not_before_ms: i64,
+    /// How many files in succession were replaced by one that has few replicas, too.
+    few_replicas_again: u32,
 }
 
 /// Creates the files of a log, on the committing thread or ahead of it.
@@ -98,6 +105,12 @@ const NAME_ATTEMPTS: usize = 100;
 /// The pause after a failed roll, in milliseconds.
 const ROLL_RETRY_MS: i64 = 1000;
 
+/// The age in milliseconds at which a file with few replicas is rolled.
+const FEW_REPLICAS_MS: i64 = 60_000;
+
+/// How often that age is doubled at most: to 64 minutes.
+const FEW_REPLICAS_DOUBLINGS_MAX: u32 = 6;
+
 /// The maximum number of files that wait for truncation; above it the oldest is left unchanged.
 const UNTRUNCATED_FILES_MAX: usize = 16;
 
@@ -121,6 +134,7 @@ impl Output {
             untruncated: Vec::new(),
             closing: Vec::new(),
             roll_not_before_ms: i64::MIN,
+            few_replicas_again: 0,
         };
         output.current = Some(output.create()?);
         Ok(output)
@@ -211,18 +225,40 @@ impl Output {
         (!took.is_zero()).then_some((took, is_slow))
     }
 
-    /// Why the current file must be rolled: it is too long or too slow, and not empty.
+    /// Why the current file must be rolled: it has broken; or it is not empty, and too long, too
+    /// slow or for too long without a replica.
     pub(super) fn roll_due(&self, config: &WalConfig) -> Option<RollReason> {
         let current = self.current.as_ref()?;
-        let bytes = current.file.position();
+        let (bytes, health) = (current.file.position(), current.file.health());
         let reason = match bytes > config.roll_bytes {
             true => RollReason::Size,
             false if current.slow.is_too_slow() => RollReason::SlowSync,
+            false if self.lacks_replicas(current, health) => RollReason::LowReplication,
             false => return None,
         };
-        // The clock is read only if a roll is due, or once a tick.
-        let may_roll = bytes > current.header_bytes && self.creator.clock.now_ms() >= self.roll_not_before_ms;
+        // The clock is read only if a roll is due or a replica is missing, or once a tick.
+        let is_needed = bytes > current.header_bytes || health == FileHealth::Broken;
+        let may_roll = is_needed && self.creator.clock.now_ms() >= self.roll_not_before_ms;
         may_roll.then_some(reason)
+    }
+
+    fn lacks_replicas(&self, current: &OpenFile, health: FileHealth) -> bool {
+        let doublings = self.few_replicas_again.min(FEW_REPLICAS_DOUBLINGS_MAX);
+        match health {
+            FileHealth::Sound => false,
+            FileHealth::FewReplicas => {
+                self.creator.clock.now_ms() - current.opened_ms >= FEW_REPLICAS_MS << doublings
+            }
+            FileHealth::Broken => true,
+        }
+    }
+
+    /// Makes a file the current one. Returns the one that it replaces.
+    pub(super) fn replace_current(&mut self, new_file: OpenFile) -> Option<OpenFile> {
+        let is_few = |file: &OpenFile| file.file.health() == FileHealth::FewReplicas;
+        let is_again = self.current.as_ref().is_some_and(is_few) && is_few(&new_file);
+        self.few_replicas_again = if is_again { self.few_replicas_again.saturating_add(1) } else { 0 };
+        self.current.replace(new_file)
     }
 
     /// Returns true if the current file is too old and not empty.

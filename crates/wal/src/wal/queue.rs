@@ -50,7 +50,7 @@ pub(super) struct Queue {
     pub(super) rejected_at: Option<Instant>,
     /// The WAL's thread ends when nothing is pending.
     pub(super) closing: bool,
-    /// A roll of the current file is due.
+    /// A roll of the current file may be due: the committing thread checks that.
     pub(super) roll_due: bool,
     /// The archiver has closed a rolled file, whose result is not handled yet.
     pub(super) has_closed_files: bool,
