@@ -12,7 +12,8 @@
 //!
 //! **Hedged reads** (`dfs.client.hedged.read.threadpool.size`): if a DataNode has not begun to
 //! answer after the threshold, the reader sends the request to the next one too, and reads the
-//! first reply. This needs no further thread: the reader polls both sockets.
+//! first reply, or the other one if that fails. This needs no further thread: the reader polls both
+//! sockets.
 //!
 //! **Short-circuit reads** (`dfs.client.read.shortcircuit`): a finished block of a DataNode on this
 //! machine is read through its files, if the DataNode passes them; see
@@ -353,19 +354,27 @@ impl FileReader {
                     }
                 }
             }
-            let hedge = untried.front().map(|(address, _)| address);
-            let Err(e) = request.read(&address, hedge, buf) else { return Ok(()) };
-            tracing::info!(block = block_name(&block.b), address, error = %e, "a replica was not read");
-            let is_damaged = is_mismatch(&e);
-            // The local DataNode's other blocks are read from it as before.
-            match is_damaged && short_circuit.is_local(node) {
-                true => short_circuit.refuse(&block.b, Some(node)),
-                false => pool.mark_failed(&address),
+            let hedge = untried.front().map(|(address, _)| address.as_str());
+            let mut failures = ReadFailures::default();
+            let is_read = request.read(&address, hedge, buf, &mut failures);
+            let first = failures.first.map(|e| (address, node, e));
+            let second = failures.second.and_then(|e| untried.pop_front().map(|(at, node)| (at, node, e)));
+            for (address, node, e) in first.into_iter().chain(second) {
+                tracing::info!(block = block_name(&block.b), address, error = %e, "a replica was not read");
+                let is_damaged = is_mismatch(&e);
+                // The local DataNode's other blocks are read from it as before.
+                match is_damaged && short_circuit.is_local(node) {
+                    true => short_circuit.refuse(&block.b, Some(node)),
+                    false => pool.mark_failed(&address),
+                }
+                if is_damaged {
+                    mismatch = Some(e);
+                } else {
+                    last = e;
+                }
             }
-            if is_damaged {
-                mismatch = Some(e);
-            } else {
-                last = e;
+            if is_read {
+                return Ok(());
             }
         }
         Err(mismatch.unwrap_or(last))
@@ -475,6 +484,14 @@ struct PendingRead {
     was_idle: bool,
 }
 
+/// Why the DataNodes of a read failed: the one that was asked first, and the one that was asked
+/// too. A read may succeed although one of them failed.
+#[derive(Default)]
+struct ReadFailures {
+    first: Option<io::Error>,
+    second: Option<io::Error>,
+}
+
 /// The outcome of a read through the files of a DataNode.
 enum FilesRead {
     Done,
@@ -501,12 +518,26 @@ impl Request<'_> {
         if is_damaged { FilesRead::Damaged(e) } else { FilesRead::Impossible }
     }
 
-    /// Reads from `address`, or from `hedge` if it answers first after the threshold.
-    fn read(&self, address: &str, hedge: Option<&String>, buf: &mut [u8]) -> io::Result<()> {
+    /// Reads from `address`, or from `hedge` if it answers first after the threshold. Returns true
+    /// on success.
+    fn read(&self, address: &str, hedge: Option<&str>, buf: &mut [u8], failures: &mut ReadFailures) -> bool {
+        let Err(e) = self.try_read(address, hedge, buf, failures) else { return true };
+        failures.first = Some(e);
+        false
+    }
+
+    /// Returns the error of `address`.
+    fn try_read(
+        &self,
+        address: &str,
+        hedge: Option<&str>,
+        buf: &mut [u8],
+        failures: &mut ReadFailures,
+    ) -> io::Result<()> {
         let asked = self.ask(address, buf.len(), true)?;
         let was_idle = asked.was_idle;
         let outcome = match hedge.filter(|_| self.shared.settings.hedged_reads_max > 0) {
-            Some(other) => self.read_hedged(address, asked, other, buf),
+            Some(other) => self.read_hedged(address, asked, other, buf, failures),
             None => self.receive_from(address, asked.connection, buf),
         };
         match outcome {
@@ -555,7 +586,14 @@ impl Request<'_> {
         }
     }
 
-    fn read_hedged(&self, address: &str, first: PendingRead, other: &str, buf: &mut [u8]) -> io::Result<()> {
+    fn read_hedged(
+        &self,
+        address: &str,
+        first: PendingRead,
+        other: &str,
+        buf: &mut [u8],
+        failures: &mut ReadFailures,
+    ) -> io::Result<()> {
         let threshold = self.shared.settings.hedged_threshold;
         let pool = &self.shared.pool;
         if is_readable(&[&first.connection.socket], threshold)?.is_some() {
@@ -565,28 +603,58 @@ impl Request<'_> {
             self.shared.statistics.add_hedge_refused();
             return self.receive_from(address, first.connection, buf);
         }
-        let outcome = self.race(address, first, other, buf);
+        let outcome = self.race(address, first, other, buf, failures);
         pool.release_hedge();
         outcome
     }
 
-    fn race(&self, address: &str, first: PendingRead, other: &str, buf: &mut [u8]) -> io::Result<()> {
-        let Ok(second) = self.ask(other, buf.len(), true) else {
-            return self.receive_from(address, first.connection, buf);
+    /// Sends the request to `other`, too, and reads the reply that begins first; if that fails, the
+    /// other one. Returns the error of `address` if both fail.
+    fn race(
+        &self,
+        address: &str,
+        first: PendingRead,
+        other: &str,
+        buf: &mut [u8],
+        failures: &mut ReadFailures,
+    ) -> io::Result<()> {
+        let second = match self.ask(other, buf.len(), true) {
+            Ok(second) => second,
+            Err(e) => {
+                failures.second = Some(e);
+                return self.receive_from(address, first.connection, buf);
+            }
         };
         self.shared.statistics.add_hedge();
         let sockets = [&first.connection.socket, &second.connection.socket];
-        let ready = is_readable(&sockets, self.shared.settings.socket_timeout)?;
-        let (winner, connection) = match ready {
-            Some(1) => (other, second.connection),
-            Some(_) => (address, first.connection),
-            None => return Err(io::ErrorKind::TimedOut.into()),
+        let Some(ready) = is_readable(&sockets, self.shared.settings.socket_timeout)? else {
+            failures.second = Some(io::ErrorKind::TimedOut.into());
+            return Err(io::ErrorKind::TimedOut.into());
         };
-        self.receive_from(winner, connection, buf)?;
-        if ready == Some(1) {
-            self.shared.statistics.add_hedge_win();
+        let is_second = ready == 1;
+        let (now, later) = if is_second { (second, first) } else { (first, second) };
+        let (at, at_later) = if is_second { (other, address) } else { (address, other) };
+        let was_idle = now.was_idle;
+        let Err(e) = self.receive_from(at, now.connection, buf) else {
+            if is_second {
+                self.shared.statistics.add_hedge_win();
+            }
+            return Ok(());
+        };
+        let later = self.receive_from(at_later, later.connection, buf);
+        // The DataNode had closed an idle connection before the request: it has not failed.
+        let failed = (!(was_idle && is_closed(&e))).then_some(e);
+        if is_second {
+            failures.second = failed;
+            return later;
         }
-        Ok(())
+        let Err(of_second) = later else {
+            self.shared.statistics.add_hedge_win();
+            failures.first = failed;
+            return Ok(());
+        };
+        failures.second = Some(of_second);
+        failed.map_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()), Err)
     }
 
     /// Reads the reply into `buf`, and returns the connection to the pool if it may be reused.

@@ -156,6 +156,34 @@ fn a_slow_replica_is_hedged() {
     assert_eq!((found.hedged_reads, found.hedged_read_wins, found.hedged_reads_refused), (3, 3, 0));
 }
 
+/// The first DataNode is slow and sound. The second one, which is asked too, has lost the block or
+/// has damaged it.
+#[test]
+fn a_hedge_that_fails_leaves_the_first_replica() {
+    for second in [Behavior::default(), corrupt()] {
+        let is_lost = !second.is_corrupt;
+        let slow = Behavior { read_delay: Duration::from_millis(500), ..Behavior::default() };
+        let cluster = FakeCluster::start(vec![slow, second]);
+        cluster.store(&bytes(1000));
+        if is_lost {
+            cluster.datanodes[1].forget();
+        }
+        let (hedged_reads_max, hedged_threshold) = (1, Duration::from_millis(30));
+        let hedged = Settings { hedged_reads_max, hedged_threshold, ..cluster.settings() };
+        let client = HdfsClient::new(hedged).expect("threads");
+        let file = client.open("/f").expect("opened");
+        let mut buf = [0; 1000];
+        assert_eq!(file.read_at(0, &mut buf).expect("from the first"), 1000);
+        assert!(buf == bytes(1000)[..]);
+        assert_eq!([0, 1].map(|node: usize| cluster.datanodes[node].reads().len()), [1, 1]);
+        let address = |node: usize| format!("127.0.0.1:{}", cluster.datanodes[node].port);
+        assert!(!file.shared.pool.is_dead(&address(0)), "it is sound");
+        assert!(file.shared.pool.is_dead(&address(1)));
+        let found = client.read_statistics();
+        assert_eq!((found.hedged_reads, found.hedged_read_wins), (1, 0));
+    }
+}
+
 #[test]
 fn hedged_reads_are_bounded() {
     let gate = Arc::new(Mutex::new(()));
