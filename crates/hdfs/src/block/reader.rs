@@ -21,9 +21,15 @@
 //!
 //! Connections whose read succeeded are reused within [`REUSE`]; a DataNode closes idle connections
 //! after 4 s.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `reply` | the reply to a read: its status and packets |
+
+mod reply;
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,19 +41,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Settings;
 use crate::block::located::{block_name, rpc_address, transfer_address};
-use crate::block::packet::{self, Checksum, Header, Mismatch, PREFIX_BYTES, is_mismatch};
+use crate::block::packet::{Checksum, is_mismatch};
 use crate::block::short_circuit::replica::DiskWait;
 use crate::block::{client_header, op, operation};
 use crate::client::Shared;
 use crate::error::{HdfsError, Result};
 use crate::hadoop::hdfs::{
-    BlockOpResponseProto, CachingStrategyProto, ClientReadStatusProto, DatanodeIdProto, DatanodeInfoProto,
-    ExtendedBlockProto, GetReplicaVisibleLengthRequestProto, GetReplicaVisibleLengthResponseProto,
-    LocatedBlockProto, LocatedBlocksProto, OpReadBlockProto, Status, hdfs_file_status_proto::FileType,
+    CachingStrategyProto, ClientReadStatusProto, DatanodeIdProto, DatanodeInfoProto, ExtendedBlockProto,
+    GetReplicaVisibleLengthRequestProto, GetReplicaVisibleLengthResponseProto, LocatedBlockProto,
+    LocatedBlocksProto, OpReadBlockProto, Status, hdfs_file_status_proto::FileType,
 };
 use crate::recovery::path_of_file;
 use crate::rpc::{RpcClient, connect};
-use crate::wire::{put_delimited, read_delimited};
+use crate::wire::put_delimited;
+use reply::receive;
 
 /// How long a failed DataNode is sorted last.
 const DEAD_FOR: Duration = Duration::from_secs(30);
@@ -689,101 +696,6 @@ fn is_readable(sockets: &[&TcpStream], wait: Duration) -> io::Result<Option<usiz
             Ok(_) => return Ok(fds.iter().position(|fd| !fd.revents().is_empty())),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
-        }
-    }
-}
-
-fn invalid(what: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.into())
-}
-
-/// Reads the reply to a read of `buf.len()` bytes at `offset`: the status, and packets up to the
-/// empty last one.
-fn receive(from: &mut impl Read, offset: u64, buf: &mut [u8]) -> io::Result<Checksum> {
-    let reply: BlockOpResponseProto = read_delimited(from)?;
-    if reply.status() != Status::Success {
-        let status = reply.status().as_str_name();
-        return Err(io::Error::other(format!("{status}: {}", reply.message())));
-    }
-    let info = reply.read_op_checksum_info.ok_or_else(|| invalid("a reply without checksum information"))?;
-    let checksum = Checksum::of(&info.checksum)?;
-    let mut range = Range { start: offset, buf, next: info.chunk_offset, scratch: Vec::new() };
-    while range.receive_packet(from, checksum)? {}
-    match range.next >= range.end() {
-        true => Ok(checksum),
-        false => Err(invalid(format!("the block ended at {}, {} expected", range.next, range.end()))),
-    }
-}
-
-/// The range being read; packets fill it in order.
-struct Range<'a> {
-    start: u64,
-    buf: &'a mut [u8],
-    /// The offset of the next packet.
-    next: u64,
-    /// The data of a packet that is not entirely within the range.
-    scratch: Vec<u8>,
-}
-
-impl Range<'_> {
-    fn end(&self) -> u64 {
-        self.start + self.buf.len() as u64
-    }
-
-    /// Reads one packet; returns false if it was the last.
-    fn receive_packet(&mut self, from: &mut impl Read, checksum: Checksum) -> io::Result<bool> {
-        let mut prefix = [0; PREFIX_BYTES];
-        from.read_exact(&mut prefix)?;
-        let (header_len, payload_len) = packet::lengths(prefix)?;
-        let mut header = vec![0; header_len];
-        from.read_exact(&mut header)?;
-        let header = Header::decode(&header)?;
-        let sums_len = checksum.sums_len(header.data_len);
-        if header.data_len + sums_len != payload_len || (header.data_len > 0 && header.offset != self.next) {
-            return Err(invalid(format!("packet of {payload_len} bytes, {header:?}, at {}", self.next)));
-        }
-        let mut sums = vec![0; sums_len];
-        from.read_exact(&mut sums)?;
-        self.receive_data(from, header, checksum, &sums)?;
-        self.next += header.data_len as u64;
-        Ok(!header.is_last)
-    }
-
-    /// Reads a packet's data, directly into the caller's buffer if all of it is within the range.
-    fn receive_data(
-        &mut self,
-        from: &mut impl Read,
-        header: Header,
-        checksum: Checksum,
-        sums: &[u8],
-    ) -> io::Result<()> {
-        let mismatch = || io::Error::other(Mismatch { offset: header.offset });
-        let (start, packet_end) = (self.start, header.offset + header.data_len as u64);
-        let is_inside = header.offset >= start && packet_end <= self.end();
-        if is_inside {
-            let at = usize::try_from(header.offset - start).unwrap_or(usize::MAX);
-            let place = self.buf.get_mut(at..at + header.data_len).unwrap_or_default();
-            from.read_exact(place)?;
-            return if checksum.matches(place, sums) { Ok(()) } else { Err(mismatch()) };
-        }
-        self.scratch.resize(header.data_len, 0);
-        from.read_exact(&mut self.scratch)?;
-        if !checksum.matches(&self.scratch, sums) {
-            return Err(mismatch());
-        }
-        self.copy_overlap(header.offset, packet_end);
-        Ok(())
-    }
-
-    /// Copies the part of the scratch packet at `offset..packet_end` that is within the range.
-    fn copy_overlap(&mut self, offset: u64, packet_end: u64) {
-        let (from, to) = (offset.max(self.start), packet_end.min(self.end()));
-        let Some(len) = to.checked_sub(from) else { return };
-        let index = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-        let source = index(from - offset)..index(from - offset + len);
-        let target = index(from - self.start)..index(from - self.start + len);
-        if let (Some(source), Some(target)) = (self.scratch.get(source), self.buf.get_mut(target)) {
-            target.copy_from_slice(source);
         }
     }
 }
