@@ -15,7 +15,9 @@
 //! new log.
 //!
 //! **Creation.** A DataNode that cannot be reached is excluded, the block is abandoned and another
-//! one is allocated for the same file, in at most `Settings::create_attempts_max` attempts. A block
+//! one is allocated for the same file, in at most `Settings::create_attempts_max` attempts. Each
+//! attempt avoids all DataNodes that failed in the previous ones, however many: a rack may be down.
+//! If the NameNode then finds no DataNode, all are tried again. A block
 //! may have fewer DataNodes than the file has replicas ([`LogWriter::has_few_replicas`]): it is
 //! used, and the caller should replace it soon.
 //!
@@ -31,8 +33,8 @@ use parking_lot::Mutex;
 
 use crate::block::output::{BlockOutput, Layout};
 use crate::client::Shared;
-use crate::error::{HdfsError, Result};
-use crate::hadoop::hdfs::{ExtendedBlockProto, LocatedBlockProto};
+use crate::error::{HdfsError, RemoteException, Result};
+use crate::hadoop::hdfs::{DatanodeInfoProto, ExtendedBlockProto, LocatedBlockProto};
 use crate::lease::{OpenFile, SharedOutput};
 use crate::namenode::NewFile;
 
@@ -239,16 +241,19 @@ pub(crate) struct Target<'a> {
 /// attempts.
 pub(crate) fn open_block(shared: &Shared, target: Target<'_>, layout: Layout) -> Result<BlockOutput> {
     let mut failures = 0;
+    let mut failed_nodes = Vec::new();
     loop {
-        let (block, mut failure) = match allocate(shared, target) {
-            Ok(block) => match try_block(shared, &block, layout) {
+        let (block, mut failure) = match allocate(shared, target, &failed_nodes) {
+            Ok(block) => match try_block(shared, &block, layout, &mut failed_nodes) {
                 Ok(output) => return Ok(output),
                 Err(failure) => (Some(block), failure),
             },
-            Err(e) if is_transient(&e) => {
+            Err(e) if e.remote().is_some_and(RemoteException::is_without_target) => {
                 shared.excluded.clear();
+                failed_nodes.clear();
                 (None, e)
             }
+            Err(e) if e.remote().is_some_and(RemoteException::is_not_replicated_yet) => (None, e),
             Err(e) => return Err(e),
         };
         failures += 1;
@@ -266,16 +271,28 @@ pub(crate) fn open_block(shared: &Shared, target: Target<'_>, layout: Layout) ->
     }
 }
 
-fn is_transient(error: &HdfsError) -> bool {
-    error.remote().is_some_and(|e| e.is_without_target() || e.is_not_replicated_yet())
-}
-
-fn allocate(shared: &Shared, target: Target<'_>) -> Result<LocatedBlockProto> {
-    let excluded = shared.excluded.list();
+/// Allocates a block that avoids the excluded DataNodes and those that failed before.
+fn allocate(
+    shared: &Shared,
+    target: Target<'_>,
+    failed_nodes: &[DatanodeInfoProto],
+) -> Result<LocatedBlockProto> {
+    let mut excluded = shared.excluded.list();
+    let is_new = |node: &&DatanodeInfoProto| {
+        excluded.iter().all(|known| known.id.datanode_uuid != node.id.datanode_uuid)
+    };
+    let others: Vec<_> = failed_nodes.iter().filter(is_new).cloned().collect();
+    excluded.extend(others);
     shared.namenode.add_block(target.path, target.file_id, target.previous, &excluded)
 }
 
-fn try_block(shared: &Shared, block: &LocatedBlockProto, layout: Layout) -> Result<BlockOutput> {
+/// Opens a block. DataNodes that fail are excluded and added to `failed_nodes`.
+fn try_block(
+    shared: &Shared,
+    block: &LocatedBlockProto,
+    layout: Layout,
+    failed_nodes: &mut Vec<DatanodeInfoProto>,
+) -> Result<BlockOutput> {
     if block.locs.is_empty() {
         return Err(HdfsError::protocol("a block without locations"));
     }
@@ -285,6 +302,7 @@ fn try_block(shared: &Shared, block: &LocatedBlockProto, layout: Layout) -> Resu
         for failure in failures {
             if let Some(node) = block.locs.get(failure.location) {
                 shared.excluded.add(node, &failure.error.to_string());
+                failed_nodes.push(node.clone());
             }
             last = Some(failure.error);
         }

@@ -27,6 +27,8 @@ pub(crate) struct FileState {
     pub(crate) recoveries: usize,
     /// How often `recoverLease` answers false before it answers true.
     pub(crate) unrecovered: usize,
+    /// How often `addBlock` answers that the previous block is not replicated yet.
+    pub(crate) not_replicated: usize,
 }
 
 /// A NameNode and DataNodes in this process, and a client of them with short timeouts.
@@ -130,6 +132,11 @@ fn add_block(call: &Call, nodes: &[FakeDataNode], file: &mut FileState) -> Scrip
     if let (Some(previous), Some(last)) = (request.previous, file.blocks.last_mut()) {
         assert_eq!(previous.block_id, last.b.block_id);
         last.b.num_bytes = previous.num_bytes;
+    }
+    if file.not_replicated > 0 {
+        file.not_replicated -= 1;
+        let class = "org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException";
+        return ScriptedReply::Exception(class, "Not replicated yet: /log");
     }
     let excluded: Vec<String> =
         request.exclude_nodes.iter().map(|node| node.id.datanode_uuid.clone()).collect();

@@ -173,6 +173,31 @@ fn the_next_log_avoids_the_datanode_that_broke_the_last() {
     assert!(!next.datanodes().contains(&bad));
 }
 
+/// As when a rack has lost its power: the NameNode still offers all of its DataNodes.
+#[test]
+fn more_datanodes_may_fail_than_are_excluded_for_long() {
+    let refusing = || Behavior { reply: Some(status(Status::Error)), ..Behavior::default() };
+    let mut behaviors: Vec<Behavior> = (0..5).map(|_| refusing()).collect();
+    behaviors.extend([Behavior::default(), Behavior::default()]);
+    let cluster = FakeCluster::start(behaviors);
+    let mut written = written(&cluster);
+    written.flush(10).expect("flushed");
+    assert_eq!((written.log.replicas(), cluster.file.lock().abandoned), (2, 1));
+}
+
+#[test]
+fn a_previous_block_that_is_not_replicated_lifts_no_exclusion() {
+    let cluster =
+        FakeCluster::start(vec![on_packet(0, Ack::Close), Behavior::default(), Behavior::default()]);
+    let client = cluster.client();
+    let mut log = client.create_log("/log", client.new_file()).expect("created");
+    log.append(b"entry").expect("appended");
+    assert!(log.flush(FlushLevel::Flushed).is_err());
+    cluster.file.lock().not_replicated = 1;
+    let next = client.create_log("/next", client.new_file()).expect("created");
+    assert_eq!(next.datanodes().len(), 2, "{:?}", next.datanodes());
+}
+
 #[test]
 fn exclusions_are_lifted_without_another_datanode() {
     let attempts = AtomicUsize::new(0);
