@@ -74,6 +74,9 @@ pub struct Settings {
     pub short_circuit: Option<ShortCircuitSettings>,
     /// How long a packet of a log may stay without an acknowledgement.
     pub ack_timeout: Duration,
+    /// What each DataNode of a chain adds to `socket_timeout`: `READ_TIMEOUT_EXTENSION` of
+    /// `HdfsConstants`.
+    pub chain_timeout_extension: Duration,
     /// The maximum of attempts to create a block.
     pub create_attempts_max: u32,
     /// The delay between the failure of a file and the recovery of its lease.
@@ -104,6 +107,7 @@ impl Settings {
             hedged_threshold: Duration::from_millis(500),
             short_circuit: None,
             ack_timeout: Duration::from_secs(10),
+            chain_timeout_extension: Duration::from_secs(5),
             create_attempts_max: 10,
             recovery_delay: Duration::from_secs(35),
             recovery_timeout: Duration::from_secs(900),
@@ -124,6 +128,13 @@ impl Settings {
         let mut settings = Self::of_namenodes(namenodes(conf, &authority)?);
         settings.read(conf).map_err(|e| invalid(e.to_string()))?;
         Ok(settings)
+    }
+
+    /// Returns how long a chain of this many DataNodes may take to create a block, or to make
+    /// progress with one (`DFSClient.getDatanodeReadTimeout`).
+    pub(crate) fn chain_timeout(&self, datanodes: usize) -> Duration {
+        let datanodes = u32::try_from(datanodes).unwrap_or(u32::MAX);
+        self.socket_timeout.saturating_add(self.chain_timeout_extension.saturating_mul(datanodes))
     }
 
     fn read(&mut self, conf: &Configuration) -> std::result::Result<(), ConfigError> {

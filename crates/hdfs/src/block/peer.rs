@@ -7,8 +7,10 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use bytes::Bytes;
+use evenkeel_common::clock;
 
 use crate::Settings;
 use crate::block::located::transfer_address;
@@ -51,6 +53,8 @@ pub(crate) struct DataNodeConnection {
     pub(crate) next_ack: i64,
     /// True if the DataNode has closed the connection or it broke; no more bytes can be received.
     is_closed: bool,
+    /// When the socket last accepted bytes, or a packet was last acknowledged.
+    pub(crate) progress: Instant,
 }
 
 impl DataNodeConnection {
@@ -81,7 +85,8 @@ impl DataNodeConnection {
         }
         socket.set_nonblocking(true).map_err(at)?;
         let (unsent, received) = (VecDeque::new(), Vec::new());
-        Ok(Self { socket, location, chain, unsent, received, next_ack: 0, is_closed: false })
+        let progress = clock::monotonic();
+        Ok(Self { socket, location, chain, unsent, received, next_ack: 0, is_closed: false, progress })
     }
 
     pub(crate) fn socket(&self) -> &TcpStream {
@@ -103,9 +108,16 @@ impl DataNodeConnection {
         let location = self.location;
         while let Some(front) = self.unsent.front_mut() {
             match self.socket.write(front) {
-                Ok(n) if n == front.len() => drop(self.unsent.pop_front()),
-                Ok(0) => return Err(DataNodeError { location, error: io::ErrorKind::WriteZero.into() }),
-                Ok(n) => *front = front.slice(n..),
+                Ok(0) if !front.is_empty() => {
+                    return Err(DataNodeError { location, error: io::ErrorKind::WriteZero.into() });
+                }
+                Ok(n) => {
+                    self.progress = clock::monotonic();
+                    *front = front.slice(n..);
+                    if front.is_empty() {
+                        self.unsent.pop_front();
+                    }
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(DataNodeError { location, error }),
@@ -174,6 +186,7 @@ impl DataNodeConnection {
             return Err(fail(0, format!("ack {} of {} nodes, {wanted} expected", ack.seqno, statuses.len())));
         }
         self.next_ack += 1;
+        self.progress = clock::monotonic();
         Ok(())
     }
 }
