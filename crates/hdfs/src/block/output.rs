@@ -130,7 +130,7 @@ impl BlockOutput {
             Layout::FanOut => open_all(&block, client_name, settings)?,
             Layout::Chain => {
                 let peer = DataNodeConnection::open(&block, 0, block.locs.len(), client_name, settings);
-                vec![peer.map_err(|e| vec![e])?]
+                vec![peer?]
             }
         };
         let timeout = match layout {
@@ -476,16 +476,15 @@ fn open_all(
     settings: &Settings,
 ) -> Result<Vec<DataNodeConnection>, Vec<DataNodeError>> {
     let open = |location: usize| DataNodeConnection::open(block, location, 1, client_name, settings);
-    let opened: Vec<Result<DataNodeConnection, DataNodeError>> = std::thread::scope(|scope| {
+    let opened: Vec<Result<DataNodeConnection, Vec<DataNodeError>>> = std::thread::scope(|scope| {
         let others: Vec<_> = (1..block.locs.len())
             .map(|at| (at, thread::spawn_scoped(scope, "hdfs-connect", move || open(at))))
             .collect();
         let mut opened = vec![open(0)];
         for (location, handle) in others {
-            let joined = handle.map_err(|e| DataNodeError { location, error: e }).and_then(|handle| {
-                handle.join().unwrap_or_else(|_| {
-                    Err(DataNodeError { location, error: io::Error::other("connecting panicked") })
-                })
+            let at = |error| vec![DataNodeError { location, error }];
+            let joined = handle.map_err(at).and_then(|handle| {
+                handle.join().unwrap_or_else(|_| Err(at(io::Error::other("connecting panicked"))))
             });
             opened.push(joined);
         }
@@ -495,7 +494,7 @@ fn open_all(
     for outcome in opened {
         match outcome {
             Ok(peer) => peers.push(peer),
-            Err(e) => failures.push(e),
+            Err(errors) => failures.extend(errors),
         }
     }
     if failures.is_empty() { Ok(peers) } else { Err(failures) }

@@ -65,6 +65,30 @@ fn a_datanode_blamed_by_the_first_is_avoided() {
     assert_ne!(request.targets[0].id.xfer_port, u32::from(bad));
 }
 
+/// The first DataNode tries to connect to the second one, which has no power, and is silent
+/// meanwhile.
+#[test]
+fn a_dead_datanode_behind_a_silent_one_is_avoided() {
+    let trying = Behavior {
+        set_up_delay: |request| Duration::from_secs(if request.targets.len() == 2 { 30 } else { 0 }),
+        ..Behavior::default()
+    };
+    let cluster = FakeCluster::start(vec![trying, Behavior::default(), Behavior::default()]);
+    let dead = cluster.datanodes[1].port;
+    cluster.datanodes[1].stop();
+    while std::net::TcpStream::connect(("127.0.0.1", dead)).is_ok() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let settings = Settings { ack_timeout: Duration::from_millis(300), ..cluster.settings() };
+    let client = HdfsClient::new(settings).expect("threads");
+    let mut file = create(&client);
+    file.append(b"bytes").expect("appended");
+    assert_eq!(file.close(FlushLevel::Flushed).expect("closed"), 5);
+    let requests = cluster.datanodes[0].requests();
+    assert_eq!((requests.len(), requests[1].targets.len()), (2, 1));
+    assert_eq!(requests[1].targets[0].id.xfer_port, u32::from(cluster.datanodes[2].port));
+}
+
 #[test]
 fn a_failure_within_a_block_fails_the_file() {
     let failing = Behavior { ack: Box::new(|_| Ack::Fail(Status::Error)), ..Behavior::default() };

@@ -53,6 +53,8 @@ pub(crate) enum Ack {
 pub(crate) struct Behavior {
     /// The reply to a block request; `None` closes the connection.
     pub(crate) reply: Option<BlockOpResponseProto>,
+    /// How long it waits before it answers a block request.
+    pub(crate) set_up_delay: fn(&OpWriteBlockProto) -> Duration,
     /// For each packet.
     pub(crate) ack: Box<dyn Fn(&Packet) -> Ack + Send + Sync>,
     /// How long it waits before it answers a read.
@@ -67,6 +69,7 @@ impl Default for Behavior {
     fn default() -> Self {
         Self {
             reply: Some(status(Status::Success)),
+            set_up_delay: |_| Duration::ZERO,
             ack: Box::new(|_| Ack::Success),
             read_delay: Duration::ZERO,
             read_gate: Arc::default(),
@@ -165,10 +168,17 @@ impl FakeDataNode {
     }
 }
 
-impl Drop for FakeDataNode {
-    fn drop(&mut self) {
+impl FakeDataNode {
+    /// Accepts no more connections, from soon on.
+    pub(crate) fn stop(&self) {
         self.state.stopped.store(true, Ordering::SeqCst);
         drop(TcpStream::connect(("127.0.0.1", self.port)));
+    }
+}
+
+impl Drop for FakeDataNode {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -195,7 +205,9 @@ fn write_block(socket: &mut TcpStream, state: &State, behavior: &Behavior) -> io
     let request: OpWriteBlockProto = read_delimited(socket)?;
     let block_id = request.header.base_header.block.block_id;
     let nodes = 1 + request.targets.len();
+    let delay = (behavior.set_up_delay)(&request);
     state.requests.lock().push(request);
+    std::thread::sleep(delay);
     let Some(reply) = &behavior.reply else { return Ok(()) };
     send(socket, reply)?;
     if reply.status() != Status::Success {
