@@ -48,8 +48,8 @@
 //! Bytes flushed before are on the other DataNodes, so no store needs a flush: the batch is written
 //! to a new file, without that DataNode, and the broken file is closed by lease recovery in the
 //! background. A thread in [`Wal::sync`] never commits itself there. A file that breaks while it is
-//! idle is rolled within a [`CHECK_PERIOD`], and one that fewer DataNodes have than requested after a
-//! minute ([`output`]).
+//! idle is rolled within a [`CHECK_PERIOD`], and one that fewer DataNodes have than requested is
+//! rolled after a minute ([`output`]).
 //!
 //! A failed batch leaves a range of transaction ids that can never be synced; a later sync for one
 //! of them gets the error, too.
@@ -58,7 +58,8 @@
 //!
 //! After a commit the committing thread starts a new file if the current one is too long, too old,
 //! too slow ([`slow_sync`]) or has too few replicas, or on request. Writers wait meanwhile, so the
-//! file after one that reaches its length is created ahead ([`output`]). The archiver's thread writes the old file's
+//! file after one that reaches its length is created ahead, and on HDFS every next file
+//! ([`output`]). The archiver's thread writes the old file's
 //! trailer and syncs it, moves files that are no longer needed to the archive, and creates the next
 //! one. [`accounting`] determines which files are needed.
 //!
