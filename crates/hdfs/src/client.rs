@@ -1,8 +1,9 @@
 //! [`HdfsClient`]: the file operations of one name service.
 //!
 //! A client has two background threads, which end with it: one sends heartbeats to the DataNodes of
-//! open idle files; the other renews the lease and recovers broken files (see `lease`). With
-//! short-circuit reads a third one closes the unused files of local replicas.
+//! open idle files and closes connections for reads that are not reused; the other renews the lease
+//! and ends broken files (see `lease`). With short-circuit reads a third one closes the unused
+//! files of local replicas.
 
 use std::sync::Arc;
 use std::time::Instant;

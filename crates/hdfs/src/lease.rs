@@ -156,6 +156,7 @@ pub(crate) fn heartbeats(client: &Weak<Shared>) {
                 shared.abandon(&open.path, open.file_id, &mut output);
             }
         }
+        shared.pool.close_expired();
         drop(shared);
         std::thread::sleep(TICK);
     }

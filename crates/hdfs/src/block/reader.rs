@@ -20,7 +20,7 @@
 //! [`crate::block::short_circuit`].
 //!
 //! Connections whose read succeeded are reused within [`REUSE`]; a DataNode closes idle connections
-//! after 4 s.
+//! after 4 s. The thread of the heartbeats closes those that are older.
 //!
 //! | module | contents |
 //! |---|---|
@@ -114,6 +114,15 @@ impl DataNodePool {
         if connections.len() < IDLE_MAX {
             connections.push((connection, clock::monotonic()));
         }
+    }
+
+    /// Closes the connections that are too old to be reused, and forgets DataNodes without one.
+    pub(crate) fn close_expired(&self) {
+        let mut expired = Vec::new();
+        self.idle.lock().retain(|_, connections| {
+            expired.extend(connections.extract_if(.., |(_, since)| clock::since(*since) >= REUSE));
+            !connections.is_empty()
+        });
     }
 
     fn mark_failed(&self, address: &str) {

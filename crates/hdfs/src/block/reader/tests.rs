@@ -76,6 +76,22 @@ fn connections_are_reused() {
     assert_eq!(cluster.datanodes[0].connections(), 1);
 }
 
+/// Nothing is read any more, from any DataNode.
+#[test]
+fn connections_that_are_not_reused_are_closed() {
+    let cluster = FakeCluster::healthy(1);
+    cluster.store(&bytes(1000));
+    let file = cluster.client().open("/f").expect("opened");
+    file.read_at(0, &mut [0; 100]).expect("read");
+    let idle = || file.shared.pool.idle.lock().len();
+    assert_eq!(idle(), 1);
+    let start = Instant::now();
+    while idle() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "a connection leaks");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_corrupt_replica_is_skipped() {
     let cluster = FakeCluster::start(vec![corrupt(), Behavior::default()]);
