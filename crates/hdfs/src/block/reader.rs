@@ -54,7 +54,7 @@ use crate::hadoop::hdfs::{
 use crate::recovery::path_of_file;
 use crate::rpc::{RpcClient, connect};
 use crate::wire::put_delimited;
-use reply::receive;
+use reply::{DeadlineReader, receive};
 
 /// How long a failed DataNode is sorted last.
 const DEAD_FOR: Duration = Duration::from_secs(30);
@@ -675,7 +675,10 @@ impl Request<'_> {
 
     /// Reads the reply into `buf`, and returns the connection to the pool if it may be reused.
     fn receive_from(&self, address: &str, mut connection: Connection, buf: &mut [u8]) -> io::Result<()> {
-        let checksum = receive(&mut connection.socket, self.offset, buf)?;
+        let time_max = reply::time_max(buf.len(), self.shared.settings.socket_timeout);
+        let deadline = clock::monotonic() + time_max;
+        let mut socket = DeadlineReader { socket: &connection.socket, deadline };
+        let checksum = receive(&mut socket, self.offset, buf)?;
         self.shared.statistics.add_read(buf.len(), connection.is_local);
         let verified = self.mode.verify && checksum != Checksum::Null;
         let status = if verified { Status::ChecksumOk } else { Status::Success };

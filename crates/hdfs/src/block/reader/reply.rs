@@ -5,6 +5,9 @@
 //! the first one begins at or before the range, and the last one ends at or after its end.
 
 use std::io::{self, Read};
+use std::time::{Duration, Instant};
+
+use evenkeel_common::clock;
 
 use crate::block::packet::{self, Checksum, Header, Mismatch, PREFIX_BYTES};
 use crate::hadoop::hdfs::{BlockOpResponseProto, Status};
@@ -12,6 +15,29 @@ use crate::wire::read_delimited;
 
 fn invalid(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+/// The slowest reply, in bytes per second, beyond the timeout of one read of the socket.
+const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
+
+/// Returns how long a reply of this length may take altogether.
+pub(super) fn time_max(bytes: usize, socket_timeout: Duration) -> Duration {
+    socket_timeout.saturating_add(Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN))
+}
+
+/// A socket whose reads fail after a deadline. The timeout of the socket limits each of them.
+pub(super) struct DeadlineReader<R> {
+    pub(super) socket: R,
+    pub(super) deadline: Instant,
+}
+
+impl<R: Read> Read for DeadlineReader<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if clock::monotonic() >= self.deadline {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the reply has taken too long"));
+        }
+        self.socket.read(buf)
+    }
 }
 
 /// Reads the reply to a read of `buf.len()` bytes at `offset`: the status, and packets up to the
@@ -136,6 +162,26 @@ mod tests {
         }
         put_packet(&mut out, chunk_offset + 2048, 9, b"", true, false);
         out
+    }
+
+    /// Returns one byte at a time, each after a pause.
+    struct Trickle<'a>(&'a [u8]);
+
+    impl Read for Trickle<'_> {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            std::thread::sleep(Duration::from_millis(1));
+            self.0.read(buf.get_mut(..1).unwrap_or_default())
+        }
+    }
+
+    #[test]
+    fn a_reply_that_trickles_in_ends_at_its_deadline() {
+        let bytes = reply(512, &[(512, &[7; 1024]), (1536, &[7; 1024])]);
+        let deadline = clock::monotonic() + Duration::from_millis(100);
+        let mut socket = DeadlineReader { socket: Trickle(&bytes), deadline };
+        let error = receive(&mut socket, 600, &mut [0; 1000]).expect_err("too slow");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(time_max(6 << 20, Duration::from_secs(60)), Duration::from_secs(60 + 96));
     }
 
     #[test]
