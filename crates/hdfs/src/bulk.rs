@@ -43,7 +43,7 @@ pub struct BulkWriter {
 impl BulkWriter {
     pub(crate) fn create(shared: Arc<Shared>, path: &str, file: NewFile) -> Result<Self> {
         let lease = OpenFile::new(Arc::clone(&shared));
-        let file_id = shared.namenode.create(path, file)?.file_id();
+        let file_id = shared.create(path, file)?;
         Ok(Self {
             shared,
             path: path.to_owned(),

@@ -168,6 +168,23 @@ impl HdfsClient {
 }
 
 impl Shared {
+    /// Creates a file and returns its id. If no reply arrives, the file may exist and is queued for
+    /// recovery, unless an earlier file could be at its path.
+    ///
+    /// # Errors
+    /// As [`NameNode::create`].
+    pub(crate) fn create(&self, path: &str, file: NewFile) -> Result<u64> {
+        let created = self.namenode.create(path, file);
+        match &created {
+            Ok(_) => self.leases.remove_lost_create(path),
+            Err(HdfsError::Transport(_)) if !file.overwrite => {
+                self.leases.add_lost_create(path, clock::monotonic() + self.settings.recovery_delay);
+            }
+            Err(_) => {}
+        }
+        Ok(created?.file_id())
+    }
+
     /// Ends an output that broke or that its writer drops: excludes the DataNodes that failed, and
     /// queues the file for recovery. Does nothing the second time.
     pub(crate) fn abandon(&self, path: &str, file_id: u64, output: &mut BlockOutput) {

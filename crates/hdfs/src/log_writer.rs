@@ -35,7 +35,7 @@ use crate::block::output::{BlockOutput, Layout};
 use crate::client::Shared;
 use crate::error::{HdfsError, RemoteException, Result};
 use crate::hadoop::hdfs::{DatanodeInfoProto, ExtendedBlockProto, LocatedBlockProto};
-use crate::lease::{OpenFile, SharedOutput};
+use crate::lease::{BrokenFile, OpenFile, SharedOutput};
 use crate::namenode::NewFile;
 
 pub use crate::block::output::FlushLevel;
@@ -74,12 +74,12 @@ pub struct LogWriter {
 impl LogWriter {
     pub(crate) fn create(shared: Arc<Shared>, path: &str, file: NewFile) -> Result<Self> {
         let lease = OpenFile::new(Arc::clone(&shared));
-        let file_id = shared.namenode.create(path, file)?.file_id();
+        let file_id = shared.create(path, file)?;
         let target = Target { path, file_id, previous: None };
         let output = match open_block(&shared, target, Layout::FanOut) {
             Ok(output) => output,
             Err(e) => {
-                shared.give_up(path.to_owned(), file_id);
+                shared.leases.add_broken(BrokenFile::unused(path.to_owned(), file_id));
                 return Err(e);
             }
         };

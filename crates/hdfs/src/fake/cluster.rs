@@ -8,10 +8,10 @@ use crate::block::output::FlushLevel;
 use crate::fake::{Behavior, Call, FakeDataNode, FakeNameNode, ScriptedReply};
 use crate::hadoop::hdfs::{
     AbandonBlockResponseProto, AddBlockRequestProto, AddBlockResponseProto, CompleteRequestProto,
-    CompleteResponseProto, CreateResponseProto, ExtendedBlockProto, FsServerDefaultsProto,
-    GetBlockLocationsResponseProto, GetFileInfoResponseProto, GetServerDefaultsResponseProto,
-    HdfsFileStatusProto, LocatedBlockProto, LocatedBlocksProto, RecoverLeaseResponseProto,
-    RenewLeaseResponseProto,
+    CompleteResponseProto, CreateResponseProto, DeleteResponseProto, ExtendedBlockProto,
+    FsServerDefaultsProto, GetBlockLocationsResponseProto, GetFileInfoResponseProto,
+    GetServerDefaultsResponseProto, HdfsFileStatusProto, LocatedBlockProto, LocatedBlocksProto,
+    RecoverLeaseResponseProto, RenewLeaseResponseProto,
 };
 use crate::{HdfsClient, LogWriter, Settings};
 
@@ -29,6 +29,8 @@ pub(crate) struct FileState {
     pub(crate) unrecovered: usize,
     /// How often `addBlock` answers that the previous block is not replicated yet.
     pub(crate) not_replicated: usize,
+    /// How often the reply to `create` is lost.
+    pub(crate) lost_creates: usize,
 }
 
 /// A NameNode and DataNodes in this process, and a client of them with short timeouts.
@@ -170,6 +172,11 @@ fn answer(call: &Call, nodes: &[FakeDataNode], file: &mut FileState) -> Scripted
             let server_defaults = FsServerDefaultsProto::default();
             ScriptedReply::of(&GetServerDefaultsResponseProto { server_defaults })
         }
+        "create" if file.lost_creates > 0 => {
+            file.lost_creates -= 1;
+            ScriptedReply::Close
+        }
+        "delete" => ScriptedReply::of(&DeleteResponseProto { result: true }),
         "create" => ScriptedReply::of(&CreateResponseProto { fs: Some(status()) }),
         "addBlock" => add_block(call, nodes, file),
         "abandonBlock" => {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::fake::{Ack, Behavior, FakeCluster, Written, status};
-use crate::hadoop::hdfs::Status;
+use crate::hadoop::hdfs::{DeleteRequestProto, RecoverLeaseRequestProto, Status};
 use crate::{FlushLevel, HdfsError};
 
 fn written(cluster: &FakeCluster) -> Written {
@@ -225,6 +225,37 @@ fn without_any_datanode_the_creation_fails_with_a_reason() {
     let error = client.create_log("/log", file).expect_err("no DataNode");
     assert_eq!(error.kind(), ErrorKind::StorageFull);
     assert!(matches!(error, HdfsError::Remote(_)));
+    eventually("the empty file is deleted", || client.broken_files().is_empty());
+    let calls = cluster.namenode.calls();
+    let deleted: DeleteRequestProto = calls.last().expect("one").decode();
+    assert_eq!(
+        (calls[calls.len() - 1].method.as_str(), deleted.src.as_str()),
+        ("delete", "/.reserved/.inodes/77")
+    );
+}
+
+/// The NameNode creates the file, and none of its replies arrives.
+#[test]
+fn a_file_whose_creation_got_no_reply_is_recovered() {
+    let cluster = FakeCluster::healthy(1);
+    let client = cluster.client();
+    let lose = |replies: usize| cluster.file.lock().lost_creates = replies;
+    lose(usize::MAX);
+    let error = client.create_log("/log", client.new_file()).expect_err("no reply");
+    assert!(matches!(error, HdfsError::Transport(_)), "{error}");
+    eventually("it is recovered", || cluster.file.lock().recoveries == 1 && client.broken_files().is_empty());
+    let calls = cluster.namenode.calls();
+    let recovered = calls.iter().find(|call| call.method == "recoverLease").expect("one");
+    assert_eq!(recovered.decode::<RecoverLeaseRequestProto>().src, "/log");
+    // A file that is created at the same path soon after is not taken from its writer.
+    let settings = crate::Settings { recovery_delay: Duration::from_secs(30), ..cluster.settings() };
+    let client = crate::HdfsClient::new(settings).expect("threads");
+    client.create_bulk("/f", client.new_file()).expect_err("no reply");
+    lose(0);
+    assert_eq!(client.broken_files(), ["/f"]);
+    let file = client.create_bulk("/f", client.new_file()).expect("created");
+    assert!(client.broken_files().is_empty());
+    file.close(FlushLevel::Flushed).expect("closed");
 }
 
 #[test]
