@@ -15,7 +15,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_fs::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, ReadStatistics};
+use evenkeel_fs::{
+    AppendFile, CreateOptions, FileHealth, FileStatus, FileSystem, RandomAccessFile, ReadStatistics,
+};
 
 use crate::lease::Lease;
 
@@ -68,6 +70,10 @@ impl AppendFile for FencedFile {
 
     fn position(&self) -> u64 {
         self.inner.position()
+    }
+
+    fn health(&self) -> FileHealth {
+        self.inner.health()
     }
 
     fn close(&mut self) -> io::Result<()> {

@@ -28,7 +28,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
-    AppendFile, BlocksWeight, CreateOptions, FileStatus, FileSystem, LocalHost, RandomAccessFile,
+    AppendFile, BlocksWeight, CreateOptions, FileHealth, FileStatus, FileSystem, LocalHost, RandomAccessFile,
     StorageChecksum,
 };
 
@@ -241,6 +241,8 @@ struct Script {
     calls: AtomicU64,
     /// The number of modifying calls until the power is cut; `None` if it is not cut.
     power: Mutex<Option<u64>>,
+    /// Parts of paths, with the health of files whose path contains them.
+    health: Mutex<Vec<(String, FileHealth)>>,
 }
 
 /// A file system that wraps another and injects faults. Clones share the script.
@@ -268,6 +270,12 @@ impl FaultyFileSystem {
         self.script.faults.lock().push(fault);
     }
 
+    /// Reports this [`AppendFile::health`] of files whose path contains `path_part`, also of open
+    /// ones.
+    pub fn report_health(&self, path_part: &str, health: FileHealth) {
+        self.script.health.lock().push((path_part.to_owned(), health));
+    }
+
     /// The number of calls of all operations so far.
     pub fn calls(&self) -> u64 {
         self.script.calls.load(Ordering::Relaxed)
@@ -288,6 +296,7 @@ impl FaultyFileSystem {
     /// Removes all faults and restores the power.
     pub fn clear(&self) {
         self.script.faults.lock().clear();
+        self.script.health.lock().clear();
         *self.script.power.lock() = None;
     }
 
@@ -575,6 +584,13 @@ impl AppendFile for FaultyAppendFile {
 
     fn position(&self) -> u64 {
         self.position
+    }
+
+    fn health(&self) -> FileHealth {
+        let path = self.path.to_string_lossy();
+        let scripted = self.script.health.lock();
+        let found = scripted.iter().find(|(part, _)| path.contains(part));
+        found.map_or_else(|| self.inner.health(), |(_, health)| *health)
     }
 
     fn close(&mut self) -> io::Result<()> {

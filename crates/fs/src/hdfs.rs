@@ -31,8 +31,8 @@ use evenkeel_hdfs::{
 };
 
 use crate::{
-    AppendFile, BlockHost, BlocksWeight, CreateOptions, FileKind, FileStatus, FileSystem, LocalHost,
-    RandomAccessFile, StorageChecksum,
+    AppendFile, BlockHost, BlocksWeight, CreateOptions, FileHealth, FileKind, FileStatus, FileSystem,
+    LocalHost, RandomAccessFile, StorageChecksum,
 };
 
 /// Bytes of a bulk file that are buffered before they are passed to its writer.
@@ -374,6 +374,14 @@ impl AppendFile for HdfsLogFile {
 
     fn position(&self) -> u64 {
         self.writer.as_ref().map_or(self.closed_bytes, LogWriter::position)
+    }
+
+    fn health(&self) -> FileHealth {
+        match &self.writer {
+            Some(writer) if writer.is_broken() => FileHealth::Broken,
+            Some(writer) if writer.has_few_replicas() => FileHealth::FewReplicas,
+            _ => FileHealth::Sound,
+        }
     }
 
     fn close(&mut self) -> io::Result<()> {

@@ -203,6 +203,17 @@ pub trait RandomAccessFile: Send + Sync + Debug {
     }
 }
 
+/// Whether a file being written is as durable as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileHealth {
+    /// It is, or the storage cannot tell.
+    Sound,
+    /// Fewer DataNodes have it than were requested. What is flushed is on each of these.
+    FewReplicas,
+    /// Nothing can be written any more: the next call fails. What was flushed is kept.
+    Broken,
+}
+
 /// A file that is being written sequentially.
 pub trait AppendFile: Send + Debug {
     /// Appends `bytes`, which may stay in a buffer until [`AppendFile::flush`].
@@ -235,6 +246,12 @@ pub trait AppendFile: Send + Debug {
 
     /// Bytes appended so far.
     fn position(&self) -> u64;
+
+    /// Returns whether the file is as durable as it should be, without waiting. It may change while
+    /// nothing is written: a DataNode of an idle log dies.
+    fn health(&self) -> FileHealth {
+        FileHealth::Sound
+    }
 
     /// Flushes the rest and closes the file, which is as durable as the last flush or sync made it.
     /// A file must be closed before it is renamed or relied on: on HDFS a file that is dropped

@@ -43,7 +43,7 @@ pub struct BulkWriter {
 impl BulkWriter {
     pub(crate) fn create(shared: Arc<Shared>, path: &str, file: NewFile) -> Result<Self> {
         let lease = OpenFile::new(Arc::clone(&shared));
-        let file_id = shared.namenode.create(path, file)?.file_id();
+        let file_id = shared.create(path, file)?;
         Ok(Self {
             shared,
             path: path.to_owned(),
@@ -126,7 +126,7 @@ impl BulkWriter {
         }
         let target = Target { path: &self.path, file_id: self.file_id, previous: self.previous.as_ref() };
         let output = Arc::new(Mutex::new(open_block(&self.shared, target, Layout::Chain)?));
-        self.shared.leases.add_output(&output);
+        self.shared.leases.add_output(&output, &self.path, self.file_id);
         self.output = Some(Arc::clone(&output));
         Ok(output)
     }
@@ -161,13 +161,10 @@ impl BulkWriter {
         if std::mem::replace(&mut self.is_ended, true) {
             return;
         }
-        tracing::warn!(path = self.path, "a bulk file ends without being closed");
-        if let Some(output) = self.output.clone() {
-            let mut output = output.lock();
-            let why = output.failure().unwrap_or("abandoned by its writer").to_owned();
-            output.failed().iter().for_each(|node| self.shared.excluded.add(node, &why));
-            output.abandon(&why);
+        if let Some(output) = &self.output {
+            return self.shared.abandon(&self.path, self.file_id, &mut output.lock());
         }
+        tracing::warn!(path = self.path, "a bulk file ends without being closed");
         self.shared.give_up(self.path.clone(), self.file_id);
     }
 }

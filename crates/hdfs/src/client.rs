@@ -1,8 +1,9 @@
 //! [`HdfsClient`]: the file operations of one name service.
 //!
 //! A client has two background threads, which end with it: one sends heartbeats to the DataNodes of
-//! open idle files; the other renews the lease and recovers broken files (see `lease`). With
-//! short-circuit reads a third one closes the unused files of local replicas.
+//! open idle files and closes connections for reads that are not reused; the other renews the lease
+//! and ends broken files (see `lease`). With short-circuit reads a third one closes the unused
+//! files of local replicas.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,6 +11,7 @@ use std::time::Instant;
 use evenkeel_common::{clock, thread};
 use parking_lot::Mutex;
 
+use crate::block::output::BlockOutput;
 use crate::block::reader::{DataNodePool, FileReader};
 use crate::block::short_circuit::{self, ShortCircuit};
 use crate::bulk::BulkWriter;
@@ -166,6 +168,37 @@ impl HdfsClient {
 }
 
 impl Shared {
+    /// Creates a file and returns its id. If no reply arrives, the file may exist and is queued for
+    /// recovery, unless an earlier file could be at its path.
+    ///
+    /// # Errors
+    /// As [`NameNode::create`].
+    pub(crate) fn create(&self, path: &str, file: NewFile) -> Result<u64> {
+        let created = self.namenode.create(path, file);
+        match &created {
+            Ok(_) => self.leases.remove_lost_create(path),
+            Err(HdfsError::Transport(_)) if !file.overwrite => {
+                self.leases.add_lost_create(path, clock::monotonic() + self.settings.recovery_delay);
+            }
+            Err(_) => {}
+        }
+        Ok(created?.file_id())
+    }
+
+    /// Ends an output that broke or that its writer drops: excludes the DataNodes that failed, and
+    /// queues the file for recovery. Does nothing the second time.
+    pub(crate) fn abandon(&self, path: &str, file_id: u64, output: &mut BlockOutput) {
+        if !output.abandon("abandoned by its writer") {
+            return;
+        }
+        let why = output.failure().unwrap_or_default();
+        tracing::warn!(path, why, "a file ends without being closed");
+        for node in output.failed() {
+            self.excluded.add(&node, why);
+        }
+        self.give_up(path.to_owned(), file_id);
+    }
+
     /// Queues a broken file for the lease thread, which closes it by lease recovery.
     pub(crate) fn give_up(&self, path: String, file_id: u64) {
         let due = clock::monotonic() + self.settings.recovery_delay;

@@ -2,7 +2,9 @@
 //!
 //! A [`RemoteException`] is a reply: the outcome is final. [`HdfsError::Transport`] means that no
 //! reply arrived within the retries. Both convert to [`std::io::Error`] with the kind that callers
-//! of a file system expect; a remote exception stays inside as the source.
+//! of a file system expect; a remote exception stays inside as the source. `NotFound` is always the
+//! NameNode's word that a file does not exist: callers take it as final. An error without a reply
+//! never has that kind, even if a host name or a socket was not found.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
@@ -134,6 +136,7 @@ impl HdfsError {
     pub fn kind(&self) -> io::ErrorKind {
         match self {
             Self::Remote(exception) => exception.kind(),
+            Self::Transport(error) if error.kind() == io::ErrorKind::NotFound => io::ErrorKind::Other,
             Self::Transport(error) => error.kind(),
             Self::Protocol(_) => io::ErrorKind::InvalidData,
         }
@@ -166,7 +169,7 @@ impl From<io::Error> for HdfsError {
 impl From<HdfsError> for io::Error {
     fn from(error: HdfsError) -> Self {
         match error {
-            HdfsError::Transport(error) => error,
+            HdfsError::Transport(error) if error.kind() != io::ErrorKind::NotFound => error,
             other => Self::new(other.kind(), other),
         }
     }
@@ -176,4 +179,29 @@ impl From<HdfsError> for io::Error {
 pub fn is_fenced(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<HdfsError>());
     inner.is_some_and(HdfsError::is_fenced)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_exception_is_not_found() {
+        let exception =
+            RemoteException { class: "java.io.FileNotFoundException".into(), message: "/f".into() };
+        let remote = HdfsError::Remote(exception);
+        assert!(remote.is_not_found());
+        assert_eq!(remote.kind(), io::ErrorKind::NotFound);
+        assert_eq!(io::Error::from(remote).kind(), io::ErrorKind::NotFound);
+        let transport = || HdfsError::Transport(io::Error::new(io::ErrorKind::NotFound, "no address"));
+        assert!(!transport().is_not_found());
+        assert_eq!(transport().kind(), io::ErrorKind::Other);
+        let error = io::Error::from(transport());
+        assert_eq!(
+            (error.kind(), error.to_string().as_str()),
+            (io::ErrorKind::Other, "no reply: no address")
+        );
+        let timeout = HdfsError::Transport(io::ErrorKind::TimedOut.into());
+        assert_eq!(io::Error::from(timeout).kind(), io::ErrorKind::TimedOut);
+    }
 }

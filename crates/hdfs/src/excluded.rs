@@ -4,7 +4,8 @@
 //! heartbeats. Therefore a DataNode that refused a connection or broke a block is excluded for
 //! [`EXCLUSION`], and so is one that acknowledged [`SLOW_ACKS`] packets slowly within
 //! [`SLOW_WINDOW`]. At most [`EXCLUDED_MAX`] are excluded at a time; the list is cleared when the
-//! NameNode finds no other DataNode.
+//! NameNode finds no other DataNode. The attempts to create one block avoid more, if more fail:
+//! `crate::log_writer`.
 
 use std::time::{Duration, Instant};
 

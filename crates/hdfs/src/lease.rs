@@ -5,12 +5,18 @@
 //! is open.
 //!
 //! A DataNode drops a writer that is silent for 60 s, so it gets a heartbeat after [`HEARTBEAT`]
-//! without a packet.
+//! without a packet. The thread of the heartbeats also notices that an idle output has broken: then
+//! it excludes the DataNode that failed and queues the file for recovery, although its writer makes
+//! no call.
 //!
 //! A broken file stays open on the NameNode until its lease is recovered. The recovery begins
 //! `Settings::recovery_delay` after the failure, because the NameNode could choose the DataNode
 //! that has just died to carry it out, and no reader needs the file sooner. It is requested again
 //! every [`recovery::RECOVER_AGAIN`] until the file is closed, without a time limit.
+//!
+//! The same thread ends two other kinds of files, which would stay open as long as the client
+//! lives. A file whose creation got no reply may exist: it is recovered by its path. A new log for
+//! which no block could be opened is deleted.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -40,25 +46,54 @@ pub(crate) struct Leases {
     inner: Mutex<Inner>,
 }
 
+/// An output that gets heartbeats, and its file.
+#[derive(Clone, Debug)]
+struct OpenOutput {
+    output: Weak<Mutex<BlockOutput>>,
+    path: String,
+    file_id: u64,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     open_files: usize,
-    outputs: Vec<Weak<Mutex<BlockOutput>>>,
+    outputs: Vec<OpenOutput>,
     broken: Vec<BrokenFile>,
     renewed: Option<Instant>,
 }
 
+/// The maximum of files whose creation got no reply that are remembered.
+const LOST_CREATES_MAX: usize = 1000;
+
 /// A broken file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BrokenFile {
     path: String,
-    file_id: u64,
+    /// `None` if the creation of the file got no reply.
+    file_id: Option<u64>,
+    /// The file has no bytes, and nobody needs it.
+    is_unused: bool,
     due: Instant,
 }
 
 impl BrokenFile {
+    /// A file that its writer did not close.
     pub(crate) fn new(path: String, file_id: u64, due: Instant) -> Self {
-        Self { path, file_id, due }
+        Self { path, file_id: Some(file_id), is_unused: false, due }
+    }
+
+    /// A file that never had a block.
+    pub(crate) fn unused(path: String, file_id: u64) -> Self {
+        Self { is_unused: true, ..Self::new(path, file_id, clock::monotonic()) }
+    }
+
+    /// A file that may exist.
+    fn of_lost_create(path: String, due: Instant) -> Self {
+        Self { path, file_id: None, is_unused: false, due }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.path, self.file_id) == (&other.path, other.file_id)
     }
 }
 
@@ -89,22 +124,37 @@ impl Drop for OpenFile {
 
 impl Leases {
     /// Registers an output for heartbeats while it exists.
-    pub(crate) fn add_output(&self, output: &SharedOutput) {
+    pub(crate) fn add_output(&self, output: &SharedOutput, path: &str, file_id: u64) {
         let mut inner = self.inner.lock();
-        inner.outputs.retain(|known| known.strong_count() > 0);
-        inner.outputs.push(Arc::downgrade(output));
+        inner.outputs.retain(|known| known.output.strong_count() > 0);
+        inner.outputs.push(OpenOutput { output: Arc::downgrade(output), path: path.to_owned(), file_id });
     }
 
     pub(crate) fn add_broken(&self, broken: BrokenFile) {
         self.inner.lock().broken.push(broken);
     }
 
+    /// Remembers a file whose creation got no reply.
+    pub(crate) fn add_lost_create(&self, path: &str, due: Instant) {
+        let mut inner = self.inner.lock();
+        let lost = BrokenFile::of_lost_create(path.to_owned(), due);
+        let count = inner.broken.iter().filter(|broken| broken.file_id.is_none()).count();
+        if count < LOST_CREATES_MAX && !inner.broken.iter().any(|broken| broken.is_same(&lost)) {
+            inner.broken.push(lost);
+        }
+    }
+
+    /// Forgets the lost creation of a file that was created now.
+    pub(crate) fn remove_lost_create(&self, path: &str) {
+        self.inner.lock().broken.retain(|broken| broken.file_id.is_some() || broken.path != path);
+    }
+
     pub(crate) fn broken_paths(&self) -> Vec<String> {
         self.inner.lock().broken.iter().map(|broken| broken.path.clone()).collect()
     }
 
-    fn outputs(&self) -> Vec<SharedOutput> {
-        self.inner.lock().outputs.iter().filter_map(Weak::upgrade).collect()
+    fn outputs(&self) -> Vec<OpenOutput> {
+        self.inner.lock().outputs.clone()
     }
 
     /// Returns true if the lease must be renewed now, and then records it as renewed.
@@ -128,21 +178,25 @@ impl Leases {
         due
     }
 
-    fn remove_broken(&self, file_id: u64) {
-        self.inner.lock().broken.retain(|broken| broken.file_id != file_id);
+    fn remove_broken(&self, ended: &BrokenFile) {
+        self.inner.lock().broken.retain(|broken| !broken.is_same(ended));
     }
 }
 
 /// The loop of the heartbeat thread; ends when the client is dropped.
 pub(crate) fn heartbeats(client: &Weak<Shared>) {
     while let Some(shared) = client.upgrade() {
-        for output in shared.leases.outputs() {
+        for open in shared.leases.outputs() {
+            let Some(output) = open.output.upgrade() else { continue };
             // A writer that holds the lock is sending packets itself.
-            if let Some(mut output) = output.try_lock() {
+            if let Some(mut output) = output.try_lock()
+                && output.tick(HEARTBEAT).is_err()
+            {
                 // The writer of a broken output sees the error at its next call.
-                let _ = output.tick(HEARTBEAT);
+                shared.abandon(&open.path, open.file_id, &mut output);
             }
         }
+        shared.pool.close_expired();
         drop(shared);
         std::thread::sleep(TICK);
     }
@@ -165,13 +219,21 @@ pub(crate) fn renewals(client: &Weak<Shared>) {
 }
 
 fn recover_once(shared: &Shared, broken: &BrokenFile) {
-    let path = recovery::path_of_file(broken.file_id);
-    match shared.namenode.recover_lease(&path) {
+    let path = broken.file_id.map_or_else(|| broken.path.clone(), recovery::path_of_file);
+    let recover = || shared.namenode.recover_lease(&path);
+    let ended = match broken.is_unused {
+        true => match shared.namenode.delete(&path, false) {
+            Err(e) if e.remote().is_some() && !e.is_not_found() => recover(),
+            deleted => deleted.map(|_| true),
+        },
+        false => recover(),
+    };
+    match ended {
         Ok(true) => {
-            tracing::info!(path = broken.path, "a broken file is closed");
-            shared.leases.remove_broken(broken.file_id);
+            tracing::info!(path = broken.path, "a broken file is closed or deleted");
+            shared.leases.remove_broken(broken);
         }
-        Err(e) if e.is_not_found() => shared.leases.remove_broken(broken.file_id),
+        Err(e) if e.is_not_found() => shared.leases.remove_broken(broken),
         Ok(false) => {}
         Err(e) => tracing::warn!(path = broken.path, error = %e, "a broken file is not recovered yet"),
     }

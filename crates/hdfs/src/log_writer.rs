@@ -8,14 +8,18 @@
 //!
 //! **Failure.** A bad status, a closed connection, or a packet without an acknowledgement for
 //! `Settings::ack_timeout` breaks the log: every unacknowledged flush fails, the next log excludes
-//! the failed DataNode, and the lease of the file is recovered in the background. The log never
+//! the failed DataNode, and the lease of the file is recovered in the background. The thread of the
+//! heartbeats notices the failure of an idle log ([`LogWriter::is_broken`]). The log never
 //! continues on the other DataNodes, because lease recovery truncates a block to its shortest
 //! replica, which would be the failed DataNode's. The caller writes the unacknowledged bytes to a
 //! new log.
 //!
 //! **Creation.** A DataNode that cannot be reached is excluded, the block is abandoned and another
-//! one is allocated for the same file, in at most `Settings::create_attempts_max` attempts. A block
-//! may have fewer DataNodes than the file has replicas: [`LogWriter::replicas`].
+//! one is allocated for the same file, in at most `Settings::create_attempts_max` attempts. Each
+//! attempt avoids all DataNodes that failed in the previous ones, however many: a rack may be down.
+//! If the NameNode then finds no DataNode, all are tried again. A block
+//! may have fewer DataNodes than the file has replicas ([`LogWriter::has_few_replicas`]): it is
+//! used, and the caller should replace it soon.
 //!
 //! **End.** [`LogWriter::close`] finishes the block and closes the file, which gives it its final
 //! length. A log that is dropped without `close` is abandoned like a broken one. Until a file is
@@ -29,9 +33,9 @@ use parking_lot::Mutex;
 
 use crate::block::output::{BlockOutput, Layout};
 use crate::client::Shared;
-use crate::error::{HdfsError, Result};
-use crate::hadoop::hdfs::{ExtendedBlockProto, LocatedBlockProto};
-use crate::lease::{OpenFile, SharedOutput};
+use crate::error::{HdfsError, RemoteException, Result};
+use crate::hadoop::hdfs::{DatanodeInfoProto, ExtendedBlockProto, LocatedBlockProto};
+use crate::lease::{BrokenFile, OpenFile, SharedOutput};
 use crate::namenode::NewFile;
 
 pub use crate::block::output::FlushLevel;
@@ -59,6 +63,8 @@ pub struct LogWriter {
     shared: Arc<Shared>,
     path: String,
     file_id: u64,
+    /// The requested number of replicas.
+    replicas_wanted: usize,
     output: SharedOutput,
     /// True if the file is closed or abandoned.
     is_ended: bool,
@@ -68,27 +74,24 @@ pub struct LogWriter {
 impl LogWriter {
     pub(crate) fn create(shared: Arc<Shared>, path: &str, file: NewFile) -> Result<Self> {
         let lease = OpenFile::new(Arc::clone(&shared));
-        let file_id = shared.namenode.create(path, file)?.file_id();
+        let file_id = shared.create(path, file)?;
         let target = Target { path, file_id, previous: None };
         let output = match open_block(&shared, target, Layout::FanOut) {
             Ok(output) => output,
             Err(e) => {
-                shared.give_up(path.to_owned(), file_id);
+                shared.leases.add_broken(BrokenFile::unused(path.to_owned(), file_id));
                 return Err(e);
             }
         };
-        let wanted = usize::from(file.replication);
-        if output.locations().len() < wanted {
-            tracing::warn!(
-                path,
-                replicas = output.locations().len(),
-                wanted,
-                "a log has fewer replicas than requested"
-            );
+        let replicas_wanted = usize::from(file.replication);
+        let replicas = output.locations().len();
+        if replicas < replicas_wanted {
+            tracing::warn!(path, replicas, replicas_wanted, "a log has fewer replicas than requested");
         }
         let output = Arc::new(Mutex::new(output));
-        shared.leases.add_output(&output);
-        Ok(Self { shared, path: path.to_owned(), file_id, output, is_ended: false, _lease: lease })
+        shared.leases.add_output(&output, path, file_id);
+        let path = path.to_owned();
+        Ok(Self { shared, path, file_id, replicas_wanted, output, is_ended: false, _lease: lease })
     }
 
     /// Returns the NameNode's id of the file, which a rename keeps.
@@ -96,10 +99,21 @@ impl LogWriter {
         self.file_id
     }
 
-    /// Returns the number of DataNodes that have the log. The caller should roll the log if it is
-    /// lower than the replication factor.
+    /// Returns the number of DataNodes that have the log.
     pub fn replicas(&self) -> usize {
         self.output.lock().locations().len()
+    }
+
+    /// Returns true if fewer DataNodes have the log than were requested: the caller should soon
+    /// continue in a new log.
+    pub fn has_few_replicas(&self) -> bool {
+        self.replicas() < self.replicas_wanted
+    }
+
+    /// Returns true if the log has broken, also while nothing was written: the caller should
+    /// continue in a new log.
+    pub fn is_broken(&self) -> bool {
+        self.output.lock().failure().is_some()
     }
 
     /// Returns `host:port` of the DataNodes that have the log.
@@ -201,15 +215,7 @@ impl LogWriter {
         if std::mem::replace(&mut self.is_ended, true) {
             return;
         }
-        let mut output = self.output.lock();
-        let why = output.failure().unwrap_or("abandoned by its writer").to_owned();
-        tracing::warn!(path = self.path, why, "a log ends without being closed");
-        for node in output.failed() {
-            self.shared.excluded.add(&node, &why);
-        }
-        output.abandon(&why);
-        drop(output);
-        self.shared.give_up(self.path.clone(), self.file_id);
+        self.shared.abandon(&self.path, self.file_id, &mut self.output.lock());
     }
 }
 
@@ -235,16 +241,19 @@ pub(crate) struct Target<'a> {
 /// attempts.
 pub(crate) fn open_block(shared: &Shared, target: Target<'_>, layout: Layout) -> Result<BlockOutput> {
     let mut failures = 0;
+    let mut failed_nodes = Vec::new();
     loop {
-        let (block, mut failure) = match allocate(shared, target) {
-            Ok(block) => match try_block(shared, &block, layout) {
+        let (block, mut failure) = match allocate(shared, target, &failed_nodes) {
+            Ok(block) => match try_block(shared, &block, layout, &mut failed_nodes) {
                 Ok(output) => return Ok(output),
                 Err(failure) => (Some(block), failure),
             },
-            Err(e) if is_transient(&e) => {
+            Err(e) if e.remote().is_some_and(RemoteException::is_without_target) => {
                 shared.excluded.clear();
+                failed_nodes.clear();
                 (None, e)
             }
+            Err(e) if e.remote().is_some_and(RemoteException::is_not_replicated_yet) => (None, e),
             Err(e) => return Err(e),
         };
         failures += 1;
@@ -262,16 +271,28 @@ pub(crate) fn open_block(shared: &Shared, target: Target<'_>, layout: Layout) ->
     }
 }
 
-fn is_transient(error: &HdfsError) -> bool {
-    error.remote().is_some_and(|e| e.is_without_target() || e.is_not_replicated_yet())
-}
-
-fn allocate(shared: &Shared, target: Target<'_>) -> Result<LocatedBlockProto> {
-    let excluded = shared.excluded.list();
+/// Allocates a block that avoids the excluded DataNodes and those that failed before.
+fn allocate(
+    shared: &Shared,
+    target: Target<'_>,
+    failed_nodes: &[DatanodeInfoProto],
+) -> Result<LocatedBlockProto> {
+    let mut excluded = shared.excluded.list();
+    let is_new = |node: &&DatanodeInfoProto| {
+        excluded.iter().all(|known| known.id.datanode_uuid != node.id.datanode_uuid)
+    };
+    let others: Vec<_> = failed_nodes.iter().filter(is_new).cloned().collect();
+    excluded.extend(others);
     shared.namenode.add_block(target.path, target.file_id, target.previous, &excluded)
 }
 
-fn try_block(shared: &Shared, block: &LocatedBlockProto, layout: Layout) -> Result<BlockOutput> {
+/// Opens a block. DataNodes that fail are excluded and added to `failed_nodes`.
+fn try_block(
+    shared: &Shared,
+    block: &LocatedBlockProto,
+    layout: Layout,
+    failed_nodes: &mut Vec<DatanodeInfoProto>,
+) -> Result<BlockOutput> {
     if block.locs.is_empty() {
         return Err(HdfsError::protocol("a block without locations"));
     }
@@ -281,6 +302,7 @@ fn try_block(shared: &Shared, block: &LocatedBlockProto, layout: Layout) -> Resu
         for failure in failures {
             if let Some(node) = block.locs.get(failure.location) {
                 shared.excluded.add(node, &failure.error.to_string());
+                failed_nodes.push(node.clone());
             }
             last = Some(failure.error);
         }

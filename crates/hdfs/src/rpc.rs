@@ -13,8 +13,11 @@
 //! |---|---|
 //! | `StandbyException`; no or a broken connection; a timeout | failover to the next NameNode |
 //! | `RetriableException`; `SafeModeException`, as during startup | retry there, after a pause |
-//! | an idle connection that turns out to be closed | retry there, on a new connection, at once |
+//! | an idle connection that turns out to be closed | retry there, on a new connection, uncounted |
 //! | any other exception | returned to the caller |
+//!
+//! When an idle connection turns out to be closed, the server has probably ended: its other idle
+//! connections are closed, too, so that a call loses none of its retries to them.
 //!
 //! | module | contents |
 //! |---|---|
@@ -127,26 +130,31 @@ impl RpcClient {
     pub fn call<R: Message + Default>(&self, method: &str, request: &impl Message) -> Result<R> {
         let call = self.next_call.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
         let mut pauses = Backoff::new(self.limits.pause, self.limits.pause_max);
-        let mut retry = 0;
+        let (mut retry, mut failures) = (0, 0);
+        let mut reuse = true;
         loop {
             let at = self.active.load(Ordering::Relaxed);
             let id = CallId { client: self.client_id, call, retry };
-            let failure = match self.call_once(at, id, method, request) {
+            let failure = match self.call_once(at, id, method, request, reuse) {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
             let reaction = retry_action(&failure);
-            if reaction == RetryAction::Fail || retry >= self.limits.attempts {
+            if reaction == RetryAction::Fail || failures >= self.limits.attempts {
                 return Err(failure.error);
             }
             tracing::debug!(method, retry, error = %failure.error, "a call is repeated");
+            retry += 1;
+            reuse = reaction != RetryAction::SameServerAtOnce;
+            if !reuse {
+                self.servers.get(at).into_iter().for_each(RpcServer::close_idle);
+                continue;
+            }
+            failures += 1;
             if reaction == RetryAction::NextServer {
                 self.leave(at);
             }
-            if reaction != RetryAction::SameServerAtOnce {
-                pauses.pause(reaction == RetryAction::NextServer && self.servers.len() > 1);
-            }
-            retry += 1;
+            pauses.pause(reaction == RetryAction::NextServer && self.servers.len() > 1);
         }
     }
 
@@ -156,16 +164,18 @@ impl RpcClient {
         let _ = self.active.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Calls one server, with `reuse` on an idle connection if there is one.
     fn call_once<R: Message + Default>(
         &self,
         at: usize,
         id: CallId,
         method: &str,
         request: &impl Message,
+        reuse: bool,
     ) -> std::result::Result<R, FailedCall> {
         let fresh = |error: HdfsError| FailedCall { error, was_idle: false };
         let server = self.servers.get(at).ok_or_else(|| fresh(no_server()))?;
-        let kept = server.take_idle();
+        let kept = if reuse { server.take_idle() } else { None };
         let was_idle = kept.is_some();
         let mut connection = match kept {
             Some(connection) => connection,
@@ -187,6 +197,11 @@ impl RpcServer {
         let mut idle = self.idle.lock();
         idle.retain(|(_, since)| now.duration_since(*since) < IDLE_MAX);
         idle.pop().map(|(connection, _)| connection)
+    }
+
+    fn close_idle(&self) {
+        let idle = std::mem::take(&mut *self.idle.lock());
+        drop(idle);
     }
 
     fn keep(&self, connection: Connection) {

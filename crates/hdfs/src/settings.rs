@@ -23,7 +23,8 @@
 //! | `dfs.client.read.short.circuit.replica.stale.threshold.ms` | 1800000 | how long at most |
 //! | `dfs.domain.socket.disable.interval.seconds` | 600 | a socket that failed is not tried |
 //!
-//! Durations of `ipc.client.*` and `dfs.client.*` may have Hadoop's unit suffixes.
+//! Durations of `ipc.client.*` and `dfs.client.*` may have Hadoop's unit suffixes. A timeout of 0,
+//! which is none in Hadoop, and longer ones are [`TIMEOUT_MAX`]: every wait ends.
 
 use std::time::Duration;
 
@@ -34,6 +35,15 @@ use crate::error::{HdfsError, Result};
 
 /// The port of a NameNode in a URI without one.
 pub const NAMENODE_PORT: u16 = 8020;
+
+/// The longest timeout and pause, also for those that are unlimited in Hadoop.
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
+/// The longest time for which files of replicas are kept, or a path of a socket is not tried.
+const KEPT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The largest block: twice of it is the size of a log's block, a signed number in Hadoop.
+const BLOCK_BYTES_MAX: u64 = i64::MAX.unsigned_abs() / 2;
 
 /// The settings of one client, for one name service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +84,9 @@ pub struct Settings {
     pub short_circuit: Option<ShortCircuitSettings>,
     /// How long a packet of a log may stay without an acknowledgement.
     pub ack_timeout: Duration,
+    /// What each DataNode of a chain adds to `socket_timeout`: `READ_TIMEOUT_EXTENSION` of
+    /// `HdfsConstants`.
+    pub chain_timeout_extension: Duration,
     /// The maximum of attempts to create a block.
     pub create_attempts_max: u32,
     /// The delay between the failure of a file and the recovery of its lease.
@@ -104,6 +117,7 @@ impl Settings {
             hedged_threshold: Duration::from_millis(500),
             short_circuit: None,
             ack_timeout: Duration::from_secs(10),
+            chain_timeout_extension: Duration::from_secs(5),
             create_attempts_max: 10,
             recovery_delay: Duration::from_secs(35),
             recovery_timeout: Duration::from_secs(900),
@@ -126,19 +140,29 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Returns how long a chain of this many DataNodes may take to create a block, or to make
+    /// progress with one (`DFSClient.getDatanodeReadTimeout`).
+    pub(crate) fn chain_timeout(&self, datanodes: usize) -> Duration {
+        let datanodes = u32::try_from(datanodes).unwrap_or(u32::MAX);
+        self.socket_timeout.saturating_add(self.chain_timeout_extension.saturating_mul(datanodes))
+    }
+
     fn read(&mut self, conf: &Configuration) -> std::result::Result<(), ConfigError> {
         let ms = |key: &str, default: Duration| {
             let default_ms = i64::try_from(default.as_millis()).unwrap_or(i64::MAX);
             let value = conf.get_time_or(key, TimeUnit::Milliseconds, default_ms)?;
             u64::try_from(value)
-                .map(Duration::from_millis)
+                .map(|ms| Duration::from_millis(ms).min(TIMEOUT_MAX))
                 .map_err(|_| conf.unusable(key, "a time of 0 or more"))
+        };
+        let timeout = |key: &str, default: Duration| {
+            ms(key, default).map(|timeout| if timeout.is_zero() { TIMEOUT_MAX } else { timeout })
         };
         self.retry_pause = ms("dfs.client.failover.sleep.base.millis", self.retry_pause)?;
         self.retry_pause_max = ms("dfs.client.failover.sleep.max.millis", self.retry_pause_max)?;
-        self.connect_timeout = ms("ipc.client.connect.timeout", self.connect_timeout)?;
-        self.call_timeout = ms("ipc.client.rpc-timeout.ms", self.call_timeout)?;
-        self.socket_timeout = ms("dfs.client.socket-timeout", self.socket_timeout)?;
+        self.connect_timeout = timeout("ipc.client.connect.timeout", self.connect_timeout)?;
+        self.call_timeout = timeout("ipc.client.rpc-timeout.ms", self.call_timeout)?;
+        self.socket_timeout = timeout("dfs.client.socket-timeout", self.socket_timeout)?;
         self.hedged_threshold = ms("dfs.client.hedged.read.threshold.millis", self.hedged_threshold)?;
         let count = |key: &str, default: u64| conf.get_u64_or(key, default);
         self.attempts_max = small(count("dfs.client.failover.max.attempts", self.attempts_max.into())?);
@@ -175,7 +199,9 @@ fn short_circuit(conf: &Configuration) -> std::result::Result<Option<ShortCircui
         let default = if unit == TimeUnit::Seconds { default_ms / 1000 } else { default_ms };
         let value = u64::try_from(conf.get_time_or(key, unit, default)?);
         let value = value.map_err(|_| conf.unusable(key, "a time of 0 or more"))?;
-        Ok(if unit == TimeUnit::Seconds { Duration::from_secs(value) } else { Duration::from_millis(value) })
+        let time =
+            if unit == TimeUnit::Seconds { Duration::from_secs(value) } else { Duration::from_millis(value) };
+        Ok(time.min(KEPT_MAX))
     };
     let ms = TimeUnit::Milliseconds;
     let default = ShortCircuitSettings::at(path);
@@ -211,7 +237,8 @@ fn user() -> String {
     of("HADOOP_USER_NAME").or_else(|| of("USER")).or_else(|| of("LOGNAME")).unwrap_or_else(|| "hbase".into())
 }
 
-/// Parses a size with an optional Hadoop suffix: `k`, `m`, `g`, `t`, `p`, `e`, powers of 1024.
+/// Parses the size of a block with an optional Hadoop suffix: `k`, `m`, `g`, `t`, `p`, `e`, powers
+/// of 1024.
 fn bytes_of(text: &str) -> Option<u64> {
     let lower = text.trim().to_ascii_lowercase();
     let (digits, shift) = match lower.strip_suffix(['k', 'm', 'g', 't', 'p', 'e']) {
@@ -223,7 +250,7 @@ fn bytes_of(text: &str) -> Option<u64> {
     };
     let count: u64 = digits.trim().parse().ok()?;
     let bytes = u128::from(count) << shift;
-    u64::try_from(bytes).ok().filter(|&bytes| bytes > 0)
+    u64::try_from(bytes).ok().filter(|&bytes| bytes > 0 && bytes <= BLOCK_BYTES_MAX)
 }
 
 /// Returns the authority of an HDFS URI; `None` for a bare path or `hdfs:///path`.
@@ -344,11 +371,33 @@ mod tests {
     }
 
     #[test]
+    fn no_timeout_is_unlimited_or_immediate() {
+        const KEYS: [&str; 3] =
+            ["ipc.client.connect.timeout", "ipc.client.rpc-timeout.ms", "dfs.client.socket-timeout"];
+        let read = |pairs: &[(&str, &str)]| Settings::for_uri(&conf(pairs), "hdfs://nn/hbase");
+        for value in ["0", "9223372036854775807", "106751991167d"] {
+            let settings = read(&KEYS.map(|key| (key, value))).expect("read");
+            let timeouts = [settings.connect_timeout, settings.call_timeout, settings.socket_timeout];
+            assert_eq!(timeouts, [TIMEOUT_MAX; 3], "{value}");
+        }
+        let pause = read(&[("dfs.client.failover.sleep.base.millis", "0")]).expect("read").retry_pause;
+        assert!(pause.is_zero(), "no pause is none");
+        let disabled = read(&[
+            ("dfs.client.read.shortcircuit", "true"),
+            ("dfs.domain.socket.path", "/run/hdfs/dn"),
+            ("dfs.domain.socket.disable.interval.seconds", "9223372036854775807"),
+        ]);
+        let short_circuit = disabled.expect("read").short_circuit.expect("enabled");
+        assert_eq!(short_circuit.path_disabled_for, KEPT_MAX);
+    }
+
+    #[test]
     fn sizes_have_hadoops_suffixes() {
         assert_eq!(bytes_of("134217728"), Some(128 << 20));
         assert_eq!(bytes_of("128M"), Some(128 << 20));
         assert_eq!(bytes_of("1g"), Some(1 << 30));
-        assert_eq!(bytes_of("16e"), None);
+        assert_eq!(bytes_of("3e"), Some(3 << 60));
+        assert_eq!((bytes_of("8e"), bytes_of("16e")), (None, None));
         assert_eq!(bytes_of("0"), None);
         assert_eq!(bytes_of("m"), None);
     }

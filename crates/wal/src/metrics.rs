@@ -158,7 +158,7 @@ fn add_counters(record: &mut Record, stats: &[WalStats], slow: u64) {
     record.counter(
         "lowReplicaRollRequest",
         "How many times a roll was requested due to too few datanodes in the write pipeline.",
-        0,
+        rolls(RollReason::LowReplication),
     );
     record.counter(
         "slowSyncRollRequest",

@@ -128,7 +128,8 @@ pub struct Unclaimed {
 /// The maximum number of gaps of one file that are reported separately.
 pub const GAPS_MAX: usize = 1000;
 
-/// Splits one file. If it does not exist it was split before, and nothing is done.
+/// Splits one file. If it does not exist it was split before, and nothing is done. A file that
+/// exists and cannot be read is an error: the split must be repeated.
 ///
 /// # Errors
 /// `IOException` of the storage, and the errors of the callbacks. Nothing is left half done, so the
@@ -139,9 +140,7 @@ pub fn split_wal(mut options: SplitOptions<'_>) -> Result<SplitOutcome> {
     }
     let mut reader = match WalReader::open(options.fs, options.wal) {
         Ok(reader) => reader,
-        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(SplitOutcome::default());
-        }
+        Err(ReadError::Io(error)) if is_gone(&options, &error)? => return Ok(SplitOutcome::default()),
         Err(error) => return Err(error.into()),
     };
     let outcome = SplitOutcome::default();
@@ -164,6 +163,12 @@ fn recover_lease(options: &mut SplitOptions<'_>) -> Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Returns true if the file could not be opened because it does not exist. The caller then takes it
+/// as split, so the file system is asked again: a read that fails is not enough.
+fn is_gone(options: &SplitOptions<'_>, error: &io::Error) -> io::Result<bool> {
+    Ok(error.kind() == io::ErrorKind::NotFound && !options.fs.exists(options.wal)?)
 }
 
 /// The entries between calls of [`SplitOptions::should_continue`].

@@ -47,16 +47,19 @@
 //! On HDFS a flush goes to all DataNodes of a file, and a file breaks as soon as one of them fails.
 //! Bytes flushed before are on the other DataNodes, so no store needs a flush: the batch is written
 //! to a new file, without that DataNode, and the broken file is closed by lease recovery in the
-//! background. A thread in [`Wal::sync`] never commits itself there.
+//! background. A thread in [`Wal::sync`] never commits itself there. A file that breaks while it is
+//! idle is rolled within a [`CHECK_PERIOD`], and one that fewer DataNodes have than requested is
+//! rolled after a minute ([`output`]).
 //!
 //! A failed batch leaves a range of transaction ids that can never be synced; a later sync for one
 //! of them gets the error, too.
 //!
 //! # Rolling and archiving
 //!
-//! After a commit the committing thread starts a new file if the current one is too long, too old
-//! or too slow ([`slow_sync`]), or on request. Writers wait meanwhile, so the file after one that
-//! reaches its length is created ahead ([`output`]). The archiver's thread writes the old file's
+//! After a commit the committing thread starts a new file if the current one is too long, too old,
+//! too slow ([`slow_sync`]) or has too few replicas, or on request. Writers wait meanwhile, so the
+//! file after one that reaches its length is created ahead, and on HDFS every next file
+//! ([`output`]). The archiver's thread writes the old file's
 //! trailer and syncs it, moves files that are no longer needed to the archive, and creates the next
 //! one. [`accounting`] determines which files are needed.
 //!
@@ -214,11 +217,13 @@ pub enum RollReason {
     SlowSync,
     /// A write, flush or sync failed.
     Error,
+    /// Fewer DataNodes have it than were requested, or it has broken while it was idle.
+    LowReplication,
 }
 
 impl RollReason {
     /// The number of reasons.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 4;
 }
 
 impl Counters {

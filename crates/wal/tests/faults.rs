@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
-use evenkeel_fs::{Fault, FileSystem, Latch, MemoryFileSystem, Op, SurvivingData};
-use evenkeel_wal::{NoListener, SyncLevel, WalConfig};
+use evenkeel_common::clock::ManualClock;
+use evenkeel_fs::{
+    Fault, FaultyFileSystem, FileHealth, FileSystem, Latch, MemoryFileSystem, Op, SurvivingData,
+};
+use evenkeel_wal::{NoListener, RollReason, SyncLevel, Wal, WalConfig};
 
 #[test]
 fn a_failing_write_goes_to_a_new_file() {
@@ -73,6 +76,186 @@ fn remote_writers_do_not_wait_for_the_next_file() {
     }
     wal.close().expect("closed");
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), (1..=last).collect::<Vec<_>>());
+}
+
+/// Runs `work` and `and_then`, which ends what `work` must not wait for. Returns true if `work`
+/// ended within some seconds, before `and_then` began.
+fn ends_before(work: impl FnOnce() + Send, and_then: impl FnOnce()) -> bool {
+    std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        scope.spawn(move || {
+            work();
+            let _ = tell.send(());
+        });
+        let has_ended = told.recv_timeout(Duration::from_secs(10)).is_ok();
+        and_then();
+        has_ended
+    })
+}
+
+/// A remote log that rolls after 8000 bytes, filled so far that the next file was created.
+fn with_next_file(fs: &FaultyFileSystem, clock: &Arc<ManualClock>) -> (Arc<Wal>, u64) {
+    fs.mkdirs(WAL_DIR.as_ref()).expect("mkdirs");
+    let config = WalConfig { roll_bytes: 8000, ..WalConfig::default() };
+    let (remote, listener) = (Arc::new(fs.clone().as_remote()), Arc::new(NoListener));
+    let wal = open_in(remote, WAL_DIR.as_ref(), OLD_DIR.as_ref(), config, listener, Arc::clone(clock));
+    let mut seq_id = 0;
+    while fs.status(&wal.current_path()).expect("there").len <= 7000 {
+        seq_id += 1;
+        append_synced(&wal, seq_id).expect("synced");
+    }
+    wal.wait_for_archiver();
+    assert_eq!((live_files(fs).len(), wal.stats().rolls), (2, 0));
+    (wal, seq_id)
+}
+
+/// Appends entries until the log has rolled. Returns the last sequence id.
+fn append_until_rolled(wal: &Wal, mut seq_id: u64) -> u64 {
+    while wal.stats().rolls == 0 {
+        seq_id += 1;
+        assert!(seq_id < 10_000, "the next file is there: {:?}", wal.stats());
+        append_synced(wal, seq_id).expect("synced");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    seq_id
+}
+
+/// While no NameNode answers, it is unknown whether the next file is still at its path.
+#[test]
+fn remote_writers_do_not_wait_for_the_check_of_the_next_file() {
+    let (memory, fs) = faulty();
+    let (wal, seq_id) = with_next_file(&fs, &ManualClock::at(1000));
+    let files = live_files(&memory);
+    let latch = Latch::new();
+    fs.inject(Fault::on(Op::Status, "WALs").waits_for(&latch));
+    let last = seq_id + 100;
+    let work = || (seq_id + 1..=last).for_each(|seq_id| append_synced(&wal, seq_id).expect("synced"));
+    assert!(ends_before(work, || latch.open()), "writers wait for the file system");
+    let last = append_until_rolled(&wal, last);
+    assert_eq!((wal.current_path(), live_files(&memory)), (files[1].clone(), files));
+    wal.close().expect("closed");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), (1..=last).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_next_file_that_cannot_be_checked_is_kept() {
+    let (memory, fs) = faulty();
+    let clock = ManualClock::at(1000);
+    let (wal, mut seq_id) = with_next_file(&fs, &clock);
+    let files = live_files(&memory);
+    fs.inject(Fault::on(Op::Status, "WALs").fails(ErrorKind::TimedOut));
+    while wal.stats().failures == 0 {
+        seq_id += 1;
+        assert!(seq_id < 10_000, "the file is checked");
+        append_synced(&wal, seq_id).expect("in the current file");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((wal.current_path(), live_files(&memory)), (files[0].clone(), files.clone()));
+    clock.advance_ms(1001);
+    let last = append_until_rolled(&wal, seq_id);
+    assert_eq!((wal.current_path(), live_files(&memory)), (files[1].clone(), files));
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), (1..=last).collect::<Vec<_>>());
+}
+
+#[test]
+fn remote_writers_do_not_wait_for_a_requested_roll() {
+    let (memory, fs) = faulty();
+    let wal = open_with(fs.clone().as_remote(), WalConfig::default(), Arc::new(NoListener));
+    append_synced(&wal, 1).expect("synced");
+    let first = wal.current_path();
+    let latch = Latch::new();
+    fs.inject(Fault::on(Op::Create, "WALs").waits_for(&latch));
+    std::thread::scope(|scope| {
+        let roll = scope.spawn(|| wal.roll());
+        latch.wait_for_arrival();
+        let work = || append_synced(&wal, 2).expect("in the current file");
+        assert!(ends_before(work, || latch.open()), "a writer waits for the roll");
+        roll.join().expect("no panic").expect("rolled");
+    });
+    append_synced(&wal, 3).expect("in the new file");
+    assert_eq!(seq_ids(&read_file(&memory, &first).0), [1, 2]);
+    assert_eq!(seq_ids(&read_file(&memory, &wal.current_path()).0), [3]);
+    // A roll that still waits when the log is closed gets an error.
+    let latch = Latch::new();
+    fs.inject(Fault::on(Op::Create, "WALs").waits_for(&latch));
+    std::thread::scope(|scope| {
+        let roll = scope.spawn(|| wal.roll());
+        latch.wait_for_arrival();
+        let close = scope.spawn(|| wal.close());
+        roll.join().expect("no panic").expect_err("closed");
+        latch.open();
+        close.join().expect("no panic").expect("closed");
+    });
+}
+
+/// The current file fails, and with it the order of the spare one, which is deleted.
+#[test]
+fn remote_writers_do_not_wait_for_the_deletion_of_the_spare_file() {
+    let (memory, fs) = faulty();
+    let (wal, seq_id) = with_next_file(&fs, &ManualClock::at(1000));
+    let latch = Latch::new();
+    fs.inject(Fault::on(Op::Delete, "WALs").waits_for(&latch));
+    fs.inject(Fault::on(Op::Flush, "WALs").fails(ErrorKind::BrokenPipe));
+    let work = || append_synced(&wal, seq_id + 1).expect("in a new file");
+    assert!(ends_before(work, || latch.open()), "a writer waits for the deletion");
+    wal.close().expect("closed");
+    assert_eq!(live_files(&memory).len(), 2);
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), (1..=seq_id + 1).collect::<Vec<_>>());
+}
+
+/// Waits until the WAL has rolled `rolls` times for few replicas.
+fn wait_for_low_replication_rolls(wal: &Wal, rolls: u64) {
+    let of_reason = || wal.stats().roll_requests[RollReason::LowReplication as usize];
+    for _ in 0..500 {
+        if of_reason() >= rolls && wal.stats().rolls >= rolls {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!((of_reason(), wal.stats().rolls), (rolls, rolls), "{:?}", wal.stats());
+}
+
+/// No writer makes a call after the DataNode has died.
+#[test]
+fn an_idle_file_that_breaks_is_rolled() {
+    let (memory, fs) = faulty();
+    let wal = open_with(fs.clone().as_remote(), WalConfig::default(), Arc::new(NoListener));
+    append_synced(&wal, 1).expect("synced");
+    let broken = wal.current_path();
+    fs.report_health(broken.to_str().expect("UTF-8"), FileHealth::Broken);
+    wait_for_low_replication_rolls(&wal, 1);
+    append_synced(&wal, 2).expect("in the new file");
+    assert_ne!(wal.current_path(), broken);
+    assert_eq!(wal.stats().failures, 0, "no writer met the broken file");
+    wal.close().expect("closed");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 2]);
+}
+
+#[test]
+fn a_file_with_few_replicas_is_rolled_after_a_minute_and_the_next_one_later() {
+    let (memory, fs) = faulty();
+    memory.mkdirs(WAL_DIR.as_ref()).expect("mkdirs");
+    fs.report_health("WALs", FileHealth::FewReplicas);
+    let (clock, config) = (ManualClock::at(1000), WalConfig::default());
+    let remote = Arc::new(fs.clone().as_remote());
+    let (wal_dir, old_dir) = (Path::new(WAL_DIR), Path::new(OLD_DIR));
+    let wal = open_in(remote, wal_dir, old_dir, config, Arc::new(NoListener), Arc::clone(&clock));
+    let mut seq_id = 0;
+    let mut after_ms = |ms: i64, rolls: u64| {
+        seq_id += 1;
+        append_synced(&wal, seq_id).expect("synced");
+        clock.advance_ms(ms);
+        if wal.stats().rolls == rolls {
+            std::thread::sleep(Duration::from_millis(1200));
+        }
+        wait_for_low_replication_rolls(&wal, rolls);
+    };
+    after_ms(59_000, 0);
+    after_ms(1_000, 1);
+    after_ms(119_000, 1);
+    after_ms(1_000, 2);
+    fs.clear();
+    after_ms(600_000, 2);
 }
 
 #[test]

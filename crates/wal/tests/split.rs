@@ -137,6 +137,23 @@ fn a_missing_or_empty_file_has_nothing_to_split() {
     assert_eq!(split(&fs, &header), Ok(SplitOutcome::default()));
 }
 
+/// As on HDFS while no DataNode of a block is up. The caller moves a log that was split away.
+#[test]
+fn a_log_that_cannot_be_read_is_not_taken_as_split() {
+    let memory = MemoryFileSystem::new();
+    let wal = write_wal(&memory, &[entry(1), entry(2)]);
+    let fs = FaultyFileSystem::new(memory.clone());
+    fs.inject(Fault::on(Op::Read, "WALs").fails(ErrorKind::NotFound));
+    split(&fs, &wal).expect_err("its entries are unknown");
+    assert!(edit_names(&memory, &REGION).is_empty());
+    assert_eq!(split(&fs, &wal).expect("readable again").entries, 2);
+    assert_eq!(seq_ids(&read_dir(&memory, &edits_dir(&REGION))), [1, 2]);
+    // The existence of a file that cannot be opened is unknown if the question fails, too.
+    fs.inject(Fault::on(Op::Open, "WALs").after(1).fails(ErrorKind::NotFound));
+    fs.inject(Fault::on(Op::Status, "WALs").fails(ErrorKind::TimedOut));
+    split(&fs, &wal).expect_err("not known to be gone");
+}
+
 #[test]
 fn a_torn_end_is_cut_and_damage_loses_one_entry() {
     let fs = MemoryFileSystem::new();

@@ -16,7 +16,14 @@
 //!   fsync for a packet that repeats bytes.
 //! * After the first failure of any DataNode the output is broken: its connections are closed, and
 //!   every later call fails. It never continues on the other DataNodes.
-//! * Memory: unacknowledged bytes are at most [`IN_FLIGHT_BYTES_MAX`] plus one append.
+//! * Memory: unacknowledged bytes are at most [`IN_FLIGHT_BYTES_MAX`] plus one append, in a chain
+//!   [`CHAIN_IN_FLIGHT_BYTES_MAX`].
+//!
+//! **Deadlines.** A packet of a fan-out must be acknowledged within `Settings::ack_timeout`: the
+//! writers of a log wait for it, and the late DataNodes have failed. A chain carries bulk data, and
+//! its packets may wait long behind each other. It breaks after `Settings::chain_timeout` without
+//! progress, which is an acknowledgement or bytes that the socket accepts. Which DataNode of the
+//! chain is late is then unknown, so none is excluded.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,6 +40,10 @@ use crate::hadoop::hdfs::{DatanodeInfoProto, ExtendedBlockProto, LocatedBlockPro
 
 /// The limit of unacknowledged bytes; a writer blocks beyond it.
 pub(crate) const IN_FLIGHT_BYTES_MAX: usize = 64 << 20;
+
+/// The limit of unacknowledged bytes of a chain: Hadoop's client has at most 80 packets of 64 KiB
+/// (`dfs.client.write.max-packets-in-flight`).
+pub(crate) const CHAIN_IN_FLIGHT_BYTES_MAX: usize = 80 * (64 << 10);
 
 /// The limit of unacknowledged packets; a writer blocks beyond it.
 const IN_FLIGHT_PACKETS_MAX: usize = 4096;
@@ -90,11 +101,16 @@ pub(crate) struct BlockOutput {
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
     last_sent: Instant,
-    ack_timeout: Duration,
+    layout: Layout,
+    /// The time without an acknowledgement, or in a chain without progress, after which the output
+    /// breaks.
+    timeout: Duration,
     /// True after the last packet was sent: a DataNode that has acknowledged it closes its
     /// connection.
     last_packet_sent: bool,
     failure: Option<String>,
+    /// True once its file is queued for recovery.
+    is_abandoned: bool,
     failed: Vec<usize>,
     slow: Vec<SlowAck>,
 }
@@ -114,8 +130,12 @@ impl BlockOutput {
             Layout::FanOut => open_all(&block, client_name, settings)?,
             Layout::Chain => {
                 let peer = DataNodeConnection::open(&block, 0, block.locs.len(), client_name, settings);
-                vec![peer.map_err(|e| vec![e])?]
+                vec![peer?]
             }
+        };
+        let timeout = match layout {
+            Layout::FanOut => settings.ack_timeout,
+            Layout::Chain => settings.chain_timeout(block.locs.len()),
         };
         Ok(Self {
             block,
@@ -128,9 +148,11 @@ impl BlockOutput {
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             last_sent: clock::monotonic(),
-            ack_timeout: settings.ack_timeout,
+            layout,
+            timeout,
             last_packet_sent: false,
             failure: None,
+            is_abandoned: false,
             failed: Vec::new(),
             slow: Vec::new(),
         })
@@ -202,7 +224,7 @@ impl BlockOutput {
     pub(crate) fn wait(&mut self, seqno: i64) -> io::Result<()> {
         while self.acked_seqno() < seqno {
             self.check()?;
-            self.pump(self.ack_timeout)?;
+            self.pump(self.timeout)?;
         }
         // Bytes that were acknowledged before a failure are durable.
         Ok(())
@@ -233,10 +255,12 @@ impl BlockOutput {
         Ok(())
     }
 
-    /// Breaks the output and closes its connections.
-    pub(crate) fn abandon(&mut self, why: &str) {
+    /// Breaks the output, unless it is broken, and closes its connections. Returns true at the
+    /// first call.
+    pub(crate) fn abandon(&mut self, why: &str) -> bool {
         self.failure.get_or_insert_with(|| why.to_owned());
         self.peers.clear();
+        !std::mem::replace(&mut self.is_abandoned, true)
     }
 
     /// The reason why the output is broken.
@@ -285,12 +309,14 @@ impl BlockOutput {
     fn wait_for_window(&mut self) -> io::Result<()> {
         loop {
             self.check()?;
-            let is_full =
-                self.in_flight_bytes >= IN_FLIGHT_BYTES_MAX || self.in_flight.len() >= IN_FLIGHT_PACKETS_MAX;
-            if !is_full {
+            let bytes_max = match self.layout {
+                Layout::FanOut => IN_FLIGHT_BYTES_MAX,
+                Layout::Chain => CHAIN_IN_FLIGHT_BYTES_MAX,
+            };
+            if self.in_flight_bytes < bytes_max && self.in_flight.len() < IN_FLIGHT_PACKETS_MAX {
                 return Ok(());
             }
-            self.pump(self.ack_timeout)?;
+            self.pump(self.timeout)?;
         }
     }
 
@@ -301,13 +327,10 @@ impl BlockOutput {
         self.fail_with(failures)
     }
 
-    /// Waits until a socket is ready, at most `wait` and at most until the oldest packet's
-    /// deadline, and handles the ready sockets.
+    /// Waits until a socket is ready, at most `wait` and at most until the deadline, and handles
+    /// the ready sockets.
     fn pump(&mut self, wait: Duration) -> io::Result<()> {
-        let wait = match self.in_flight.front() {
-            Some(oldest) => wait.min(self.ack_timeout.saturating_sub(clock::since(oldest.since))),
-            None => wait,
-        };
+        let wait = self.time_left().map_or(wait, |left| wait.min(left));
         let ready = self.poll(wait)?;
         let mut failures = Vec::new();
         for (index, flags) in ready {
@@ -395,12 +418,29 @@ impl BlockOutput {
         }
     }
 
+    /// Returns the time until the output breaks without an acknowledgement, or in a chain without
+    /// progress; `None` if nothing is unacknowledged.
+    fn time_left(&self) -> Option<Duration> {
+        let oldest = self.in_flight.front()?;
+        let progress = self.peers.iter().map(|peer| peer.progress).max();
+        let since = match self.layout {
+            Layout::FanOut => oldest.since,
+            Layout::Chain => progress.map_or(oldest.since, |at| at.max(oldest.since)),
+        };
+        Some(self.timeout.saturating_sub(clock::since(since)))
+    }
+
     fn check_deadline(&mut self) -> io::Result<()> {
-        let Some(oldest) = self.in_flight.front() else { return Ok(()) };
-        if clock::since(oldest.since) < self.ack_timeout {
+        if self.time_left().is_none_or(|left| !left.is_zero()) {
             return Ok(());
         }
         let acked = self.acked_seqno();
+        if self.layout == Layout::Chain {
+            let what = format!("the chain made no progress: packet {acked} was not acknowledged");
+            self.failure.get_or_insert(what);
+            self.peers.clear();
+            return self.check();
+        }
         let late = self.peers.iter().filter(|peer| peer.next_ack <= acked).map(|peer| DataNodeError {
             location: peer.location,
             error: io::Error::new(io::ErrorKind::TimedOut, format!("packet {acked} was not acknowledged")),
@@ -436,16 +476,15 @@ fn open_all(
     settings: &Settings,
 ) -> Result<Vec<DataNodeConnection>, Vec<DataNodeError>> {
     let open = |location: usize| DataNodeConnection::open(block, location, 1, client_name, settings);
-    let opened: Vec<Result<DataNodeConnection, DataNodeError>> = std::thread::scope(|scope| {
+    let opened: Vec<Result<DataNodeConnection, Vec<DataNodeError>>> = std::thread::scope(|scope| {
         let others: Vec<_> = (1..block.locs.len())
             .map(|at| (at, thread::spawn_scoped(scope, "hdfs-connect", move || open(at))))
             .collect();
         let mut opened = vec![open(0)];
         for (location, handle) in others {
-            let joined = handle.map_err(|e| DataNodeError { location, error: e }).and_then(|handle| {
-                handle.join().unwrap_or_else(|_| {
-                    Err(DataNodeError { location, error: io::Error::other("connecting panicked") })
-                })
+            let at = |error| vec![DataNodeError { location, error }];
+            let joined = handle.map_err(at).and_then(|handle| {
+                handle.join().unwrap_or_else(|_| Err(at(io::Error::other("connecting panicked"))))
             });
             opened.push(joined);
         }
@@ -455,7 +494,7 @@ fn open_all(
     for outcome in opened {
         match outcome {
             Ok(peer) => peers.push(peer),
-            Err(e) => failures.push(e),
+            Err(errors) => failures.extend(errors),
         }
     }
     if failures.is_empty() { Ok(peers) } else { Err(failures) }

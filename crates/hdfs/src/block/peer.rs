@@ -7,8 +7,11 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
+use std::time::Instant;
 
 use bytes::Bytes;
+use evenkeel_common::clock;
 
 use crate::Settings;
 use crate::block::located::transfer_address;
@@ -51,6 +54,8 @@ pub(crate) struct DataNodeConnection {
     pub(crate) next_ack: i64,
     /// True if the DataNode has closed the connection or it broke; no more bytes can be received.
     is_closed: bool,
+    /// When the socket last accepted bytes, or a packet was last acknowledged.
+    pub(crate) progress: Instant,
 }
 
 impl DataNodeConnection {
@@ -58,30 +63,44 @@ impl DataNodeConnection {
     /// 1` locations after it.
     ///
     /// # Errors
-    /// Returns the failed location with its error. In a chain the first DataNode reports which one
-    /// failed.
+    /// Returns the failed locations, at least one, with their errors. In a chain the first DataNode
+    /// reports which one failed. It does so only after it has tried for more than
+    /// `dfs.client.socket-timeout` to connect to a machine without power. So if it is silent for
+    /// `Settings::ack_timeout`, the others are connected to from here, and those that do not accept
+    /// it have failed. If all accept it, the first one has its time: `Settings::chain_timeout`.
     pub(crate) fn open(
         block: &LocatedBlockProto,
         location: usize,
         chain: usize,
         client_name: &str,
         settings: &Settings,
-    ) -> Result<Self, DataNodeError> {
-        let at = |error: io::Error| DataNodeError { location, error };
+    ) -> Result<Self, Vec<DataNodeError>> {
+        let at = |error: io::Error| vec![DataNodeError { location, error }];
         let first = block.locs.get(location).ok_or_else(|| at(io::ErrorKind::NotFound.into()))?;
         let address = transfer_address(&first.id, settings.use_datanode_hostname);
         let mut socket = connect(&address, settings.connect_timeout).map_err(at)?;
         let request = write_request(block, location, chain, client_name);
-        let reply = request_block(&mut socket, &request, settings).map_err(at)?;
+        send_request(&mut socket, &request, settings).map_err(at)?;
+        if chain > 1 {
+            if is_silent(&socket).map_err(at)? {
+                let unreachable = unreachable(block, location + 1..location + chain, settings);
+                if !unreachable.is_empty() {
+                    return Err(unreachable);
+                }
+            }
+            socket.set_read_timeout(Some(settings.chain_timeout(chain))).map_err(at)?;
+        }
+        let reply: BlockOpResponseProto = read_delimited(&mut socket).map_err(at)?;
         if reply.status() != Status::Success {
             let bad = reply.first_bad_link().to_owned();
             let location = location_of(block, &bad).unwrap_or(location);
             let what = format!("{}: {}", reply.status().as_str_name(), reply.message());
-            return Err(DataNodeError { location, error: io::Error::other(what) });
+            return Err(vec![DataNodeError { location, error: io::Error::other(what) }]);
         }
         socket.set_nonblocking(true).map_err(at)?;
         let (unsent, received) = (VecDeque::new(), Vec::new());
-        Ok(Self { socket, location, chain, unsent, received, next_ack: 0, is_closed: false })
+        let progress = clock::monotonic();
+        Ok(Self { socket, location, chain, unsent, received, next_ack: 0, is_closed: false, progress })
     }
 
     pub(crate) fn socket(&self) -> &TcpStream {
@@ -103,9 +122,16 @@ impl DataNodeConnection {
         let location = self.location;
         while let Some(front) = self.unsent.front_mut() {
             match self.socket.write(front) {
-                Ok(n) if n == front.len() => drop(self.unsent.pop_front()),
-                Ok(0) => return Err(DataNodeError { location, error: io::ErrorKind::WriteZero.into() }),
-                Ok(n) => *front = front.slice(n..),
+                Ok(0) if !front.is_empty() => {
+                    return Err(DataNodeError { location, error: io::ErrorKind::WriteZero.into() });
+                }
+                Ok(n) => {
+                    self.progress = clock::monotonic();
+                    *front = front.slice(n..);
+                    if front.is_empty() {
+                        self.unsent.pop_front();
+                    }
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(DataNodeError { location, error }),
@@ -174,6 +200,7 @@ impl DataNodeConnection {
             return Err(fail(0, format!("ack {} of {} nodes, {wanted} expected", ack.seqno, statuses.len())));
         }
         self.next_ack += 1;
+        self.progress = clock::monotonic();
         Ok(())
     }
 }
@@ -186,15 +213,39 @@ fn statuses_of(ack: &PipelineAckProto) -> Vec<i32> {
     ack.flag.iter().map(|flag| i32::try_from(flag & STATUS_MASK).unwrap_or(-1)).collect()
 }
 
-fn request_block(
-    socket: &mut TcpStream,
-    request: &OpWriteBlockProto,
-    settings: &Settings,
-) -> io::Result<BlockOpResponseProto> {
+fn send_request(socket: &mut TcpStream, request: &OpWriteBlockProto, settings: &Settings) -> io::Result<()> {
     socket.set_write_timeout(Some(settings.ack_timeout))?;
     socket.set_read_timeout(Some(settings.ack_timeout))?;
-    socket.write_all(&operation(op::WRITE_BLOCK, request))?;
-    read_delimited(socket)
+    socket.write_all(&operation(op::WRITE_BLOCK, request))
+}
+
+/// Waits for the first byte; returns true if it does not arrive within the read timeout.
+fn is_silent(socket: &TcpStream) -> io::Result<bool> {
+    loop {
+        match socket.peek(&mut [0]) {
+            Ok(_) => return Ok(false),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                return Ok(true);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Returns the locations that accept no connection, with the errors.
+fn unreachable(
+    block: &LocatedBlockProto,
+    locations: Range<usize>,
+    settings: &Settings,
+) -> Vec<DataNodeError> {
+    let probe = |location: usize| {
+        let node = block.locs.get(location)?;
+        let address = transfer_address(&node.id, settings.use_datanode_hostname);
+        let error = connect(&address, settings.connect_timeout).err()?;
+        Some(DataNodeError { location, error })
+    };
+    locations.filter_map(probe).collect()
 }
 
 fn write_request(

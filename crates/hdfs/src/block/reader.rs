@@ -6,21 +6,30 @@
 //! in at most [`ROUNDS_MAX`] rounds. It uses the file's id, so a rename does not matter, and
 //! replicas that moved are found. It pauses before each further round (except after a checksum
 //! mismatch): for a file that was just closed, the NameNode at first has only the DataNode that
-//! reported its replica first, and receives the other reports within seconds.
+//! reported its replica first, and receives the other reports within seconds. A block without a
+//! live DataNode fails with an error of another kind than `NotFound`, which only the NameNode's
+//! word that the file does not exist has.
 //!
 //! **Hedged reads** (`dfs.client.hedged.read.threadpool.size`): if a DataNode has not begun to
 //! answer after the threshold, the reader sends the request to the next one too, and reads the
-//! first reply. This needs no further thread: the reader polls both sockets.
+//! first reply, or the other one if that fails. This needs no further thread: the reader polls both
+//! sockets.
 //!
 //! **Short-circuit reads** (`dfs.client.read.shortcircuit`): a finished block of a DataNode on this
 //! machine is read through its files, if the DataNode passes them; see
 //! [`crate::block::short_circuit`].
 //!
 //! Connections whose read succeeded are reused within [`REUSE`]; a DataNode closes idle connections
-//! after 4 s.
+//! after 4 s. The thread of the heartbeats closes those that are older.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `reply` | the reply to a read: its status and packets |
+
+mod reply;
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,19 +41,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Settings;
 use crate::block::located::{block_name, rpc_address, transfer_address};
-use crate::block::packet::{self, Checksum, Header, Mismatch, PREFIX_BYTES, is_mismatch};
+use crate::block::packet::{Checksum, is_mismatch};
 use crate::block::short_circuit::replica::DiskWait;
 use crate::block::{client_header, op, operation};
 use crate::client::Shared;
 use crate::error::{HdfsError, Result};
 use crate::hadoop::hdfs::{
-    BlockOpResponseProto, CachingStrategyProto, ClientReadStatusProto, DatanodeIdProto, DatanodeInfoProto,
-    ExtendedBlockProto, GetReplicaVisibleLengthRequestProto, GetReplicaVisibleLengthResponseProto,
-    LocatedBlockProto, LocatedBlocksProto, OpReadBlockProto, Status, hdfs_file_status_proto::FileType,
+    CachingStrategyProto, ClientReadStatusProto, DatanodeIdProto, DatanodeInfoProto, ExtendedBlockProto,
+    GetReplicaVisibleLengthRequestProto, GetReplicaVisibleLengthResponseProto, LocatedBlockProto,
+    LocatedBlocksProto, OpReadBlockProto, Status, hdfs_file_status_proto::FileType,
 };
 use crate::recovery::path_of_file;
 use crate::rpc::{RpcClient, connect};
-use crate::wire::{put_delimited, read_delimited};
+use crate::wire::put_delimited;
+use reply::{DeadlineReader, receive};
 
 /// How long a failed DataNode is sorted last.
 const DEAD_FOR: Duration = Duration::from_secs(30);
@@ -104,6 +114,15 @@ impl DataNodePool {
         if connections.len() < IDLE_MAX {
             connections.push((connection, clock::monotonic()));
         }
+    }
+
+    /// Closes the connections that are too old to be reused, and forgets DataNodes without one.
+    pub(crate) fn close_expired(&self) {
+        let mut expired = Vec::new();
+        self.idle.lock().retain(|_, connections| {
+            expired.extend(connections.extract_if(.., |(_, since)| clock::since(*since) >= REUSE));
+            !connections.is_empty()
+        });
     }
 
     fn mark_failed(&self, address: &str) {
@@ -313,7 +332,7 @@ impl FileReader {
                 Err(e) => last = Some(e),
             }
         }
-        Err(HdfsError::Transport(last.unwrap_or_else(|| io::ErrorKind::NotFound.into())))
+        Err(HdfsError::Transport(last.unwrap_or_else(no_replica)))
     }
 
     /// Fills `buf` from one of the replicas.
@@ -333,7 +352,7 @@ impl FileReader {
         nodes.sort_by_key(|(address, node)| {
             pool.is_dead(address) || damaged.as_ref().is_some_and(|uuid| *uuid == node.datanode_uuid)
         });
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the block has no replica");
+        let mut last = no_replica();
         let mut mismatch = None;
         let mut untried: VecDeque<_> = nodes.into();
         while let Some((address, node)) = untried.pop_front() {
@@ -351,19 +370,27 @@ impl FileReader {
                     }
                 }
             }
-            let hedge = untried.front().map(|(address, _)| address);
-            let Err(e) = request.read(&address, hedge, buf) else { return Ok(()) };
-            tracing::info!(block = block_name(&block.b), address, error = %e, "a replica was not read");
-            let is_damaged = is_mismatch(&e);
-            // The local DataNode's other blocks are read from it as before.
-            match is_damaged && short_circuit.is_local(node) {
-                true => short_circuit.refuse(&block.b, Some(node)),
-                false => pool.mark_failed(&address),
+            let hedge = untried.front().map(|(address, _)| address.as_str());
+            let mut failures = ReadFailures::default();
+            let is_read = request.read(&address, hedge, buf, &mut failures);
+            let first = failures.first.map(|e| (address, node, e));
+            let second = failures.second.and_then(|e| untried.pop_front().map(|(at, node)| (at, node, e)));
+            for (address, node, e) in first.into_iter().chain(second) {
+                tracing::info!(block = block_name(&block.b), address, error = %e, "a replica was not read");
+                let is_damaged = is_mismatch(&e);
+                // The local DataNode's other blocks are read from it as before.
+                match is_damaged && short_circuit.is_local(node) {
+                    true => short_circuit.refuse(&block.b, Some(node)),
+                    false => pool.mark_failed(&address),
+                }
+                if is_damaged {
+                    mismatch = Some(e);
+                } else {
+                    last = e;
+                }
             }
-            if is_damaged {
-                mismatch = Some(e);
-            } else {
-                last = e;
+            if is_read {
+                return Ok(());
             }
         }
         Err(mismatch.unwrap_or(last))
@@ -388,6 +415,12 @@ impl BlockLocations {
         let block = self.blocks.get(after.checked_sub(1)?)?;
         (offset - block.offset < block.b.num_bytes.unwrap_or(0)).then_some(block)
     }
+}
+
+/// The error of a block that no live DataNode has at present. The file exists and its DataNodes may
+/// return, so the error is not `NotFound`.
+fn no_replica() -> io::Error {
+    io::Error::other("no live DataNode has a replica of the block at present")
 }
 
 fn missing(path: &str, offset: u64) -> HdfsError {
@@ -467,6 +500,14 @@ struct PendingRead {
     was_idle: bool,
 }
 
+/// Why the DataNodes of a read failed: the one that was asked first, and the one that was asked
+/// too. A read may succeed although one of them failed.
+#[derive(Default)]
+struct ReadFailures {
+    first: Option<io::Error>,
+    second: Option<io::Error>,
+}
+
 /// The outcome of a read through the files of a DataNode.
 enum FilesRead {
     Done,
@@ -493,12 +534,26 @@ impl Request<'_> {
         if is_damaged { FilesRead::Damaged(e) } else { FilesRead::Impossible }
     }
 
-    /// Reads from `address`, or from `hedge` if it answers first after the threshold.
-    fn read(&self, address: &str, hedge: Option<&String>, buf: &mut [u8]) -> io::Result<()> {
+    /// Reads from `address`, or from `hedge` if it answers first after the threshold. Returns true
+    /// on success.
+    fn read(&self, address: &str, hedge: Option<&str>, buf: &mut [u8], failures: &mut ReadFailures) -> bool {
+        let Err(e) = self.try_read(address, hedge, buf, failures) else { return true };
+        failures.first = Some(e);
+        false
+    }
+
+    /// Returns the error of `address`.
+    fn try_read(
+        &self,
+        address: &str,
+        hedge: Option<&str>,
+        buf: &mut [u8],
+        failures: &mut ReadFailures,
+    ) -> io::Result<()> {
         let asked = self.ask(address, buf.len(), true)?;
         let was_idle = asked.was_idle;
         let outcome = match hedge.filter(|_| self.shared.settings.hedged_reads_max > 0) {
-            Some(other) => self.read_hedged(address, asked, other, buf),
+            Some(other) => self.read_hedged(address, asked, other, buf, failures),
             None => self.receive_from(address, asked.connection, buf),
         };
         match outcome {
@@ -547,7 +602,14 @@ impl Request<'_> {
         }
     }
 
-    fn read_hedged(&self, address: &str, first: PendingRead, other: &str, buf: &mut [u8]) -> io::Result<()> {
+    fn read_hedged(
+        &self,
+        address: &str,
+        first: PendingRead,
+        other: &str,
+        buf: &mut [u8],
+        failures: &mut ReadFailures,
+    ) -> io::Result<()> {
         let threshold = self.shared.settings.hedged_threshold;
         let pool = &self.shared.pool;
         if is_readable(&[&first.connection.socket], threshold)?.is_some() {
@@ -557,33 +619,66 @@ impl Request<'_> {
             self.shared.statistics.add_hedge_refused();
             return self.receive_from(address, first.connection, buf);
         }
-        let outcome = self.race(address, first, other, buf);
+        let outcome = self.race(address, first, other, buf, failures);
         pool.release_hedge();
         outcome
     }
 
-    fn race(&self, address: &str, first: PendingRead, other: &str, buf: &mut [u8]) -> io::Result<()> {
-        let Ok(second) = self.ask(other, buf.len(), true) else {
-            return self.receive_from(address, first.connection, buf);
+    /// Sends the request to `other`, too, and reads the reply that begins first; if that fails, the
+    /// other one. Returns the error of `address` if both fail.
+    fn race(
+        &self,
+        address: &str,
+        first: PendingRead,
+        other: &str,
+        buf: &mut [u8],
+        failures: &mut ReadFailures,
+    ) -> io::Result<()> {
+        let second = match self.ask(other, buf.len(), true) {
+            Ok(second) => second,
+            Err(e) => {
+                failures.second = Some(e);
+                return self.receive_from(address, first.connection, buf);
+            }
         };
         self.shared.statistics.add_hedge();
         let sockets = [&first.connection.socket, &second.connection.socket];
-        let ready = is_readable(&sockets, self.shared.settings.socket_timeout)?;
-        let (winner, connection) = match ready {
-            Some(1) => (other, second.connection),
-            Some(_) => (address, first.connection),
-            None => return Err(io::ErrorKind::TimedOut.into()),
+        let Some(ready) = is_readable(&sockets, self.shared.settings.socket_timeout)? else {
+            failures.second = Some(io::ErrorKind::TimedOut.into());
+            return Err(io::ErrorKind::TimedOut.into());
         };
-        self.receive_from(winner, connection, buf)?;
-        if ready == Some(1) {
-            self.shared.statistics.add_hedge_win();
+        let is_second = ready == 1;
+        let (now, later) = if is_second { (second, first) } else { (first, second) };
+        let (at, at_later) = if is_second { (other, address) } else { (address, other) };
+        let was_idle = now.was_idle;
+        let Err(e) = self.receive_from(at, now.connection, buf) else {
+            if is_second {
+                self.shared.statistics.add_hedge_win();
+            }
+            return Ok(());
+        };
+        let later = self.receive_from(at_later, later.connection, buf);
+        // The DataNode had closed an idle connection before the request: it has not failed.
+        let failed = (!(was_idle && is_closed(&e))).then_some(e);
+        if is_second {
+            failures.second = failed;
+            return later;
         }
-        Ok(())
+        let Err(of_second) = later else {
+            self.shared.statistics.add_hedge_win();
+            failures.first = failed;
+            return Ok(());
+        };
+        failures.second = Some(of_second);
+        failed.map_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()), Err)
     }
 
     /// Reads the reply into `buf`, and returns the connection to the pool if it may be reused.
     fn receive_from(&self, address: &str, mut connection: Connection, buf: &mut [u8]) -> io::Result<()> {
-        let checksum = receive(&mut connection.socket, self.offset, buf)?;
+        let time_max = reply::time_max(buf.len(), self.shared.settings.socket_timeout);
+        let deadline = clock::monotonic() + time_max;
+        let mut socket = DeadlineReader { socket: &connection.socket, deadline };
+        let checksum = receive(&mut socket, self.offset, buf)?;
         self.shared.statistics.add_read(buf.len(), connection.is_local);
         let verified = self.mode.verify && checksum != Checksum::Null;
         let status = if verified { Status::ChecksumOk } else { Status::Success };
@@ -613,101 +708,6 @@ fn is_readable(sockets: &[&TcpStream], wait: Duration) -> io::Result<Option<usiz
             Ok(_) => return Ok(fds.iter().position(|fd| !fd.revents().is_empty())),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
-        }
-    }
-}
-
-fn invalid(what: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.into())
-}
-
-/// Reads the reply to a read of `buf.len()` bytes at `offset`: the status, and packets up to the
-/// empty last one.
-fn receive(from: &mut impl Read, offset: u64, buf: &mut [u8]) -> io::Result<Checksum> {
-    let reply: BlockOpResponseProto = read_delimited(from)?;
-    if reply.status() != Status::Success {
-        let status = reply.status().as_str_name();
-        return Err(io::Error::other(format!("{status}: {}", reply.message())));
-    }
-    let info = reply.read_op_checksum_info.ok_or_else(|| invalid("a reply without checksum information"))?;
-    let checksum = Checksum::of(&info.checksum)?;
-    let mut range = Range { start: offset, buf, next: info.chunk_offset, scratch: Vec::new() };
-    while range.receive_packet(from, checksum)? {}
-    match range.next >= range.end() {
-        true => Ok(checksum),
-        false => Err(invalid(format!("the block ended at {}, {} expected", range.next, range.end()))),
-    }
-}
-
-/// The range being read; packets fill it in order.
-struct Range<'a> {
-    start: u64,
-    buf: &'a mut [u8],
-    /// The offset of the next packet.
-    next: u64,
-    /// The data of a packet that is not entirely within the range.
-    scratch: Vec<u8>,
-}
-
-impl Range<'_> {
-    fn end(&self) -> u64 {
-        self.start + self.buf.len() as u64
-    }
-
-    /// Reads one packet; returns false if it was the last.
-    fn receive_packet(&mut self, from: &mut impl Read, checksum: Checksum) -> io::Result<bool> {
-        let mut prefix = [0; PREFIX_BYTES];
-        from.read_exact(&mut prefix)?;
-        let (header_len, payload_len) = packet::lengths(prefix)?;
-        let mut header = vec![0; header_len];
-        from.read_exact(&mut header)?;
-        let header = Header::decode(&header)?;
-        let sums_len = checksum.sums_len(header.data_len);
-        if header.data_len + sums_len != payload_len || (header.data_len > 0 && header.offset != self.next) {
-            return Err(invalid(format!("packet of {payload_len} bytes, {header:?}, at {}", self.next)));
-        }
-        let mut sums = vec![0; sums_len];
-        from.read_exact(&mut sums)?;
-        self.receive_data(from, header, checksum, &sums)?;
-        self.next += header.data_len as u64;
-        Ok(!header.is_last)
-    }
-
-    /// Reads a packet's data, directly into the caller's buffer if all of it is within the range.
-    fn receive_data(
-        &mut self,
-        from: &mut impl Read,
-        header: Header,
-        checksum: Checksum,
-        sums: &[u8],
-    ) -> io::Result<()> {
-        let mismatch = || io::Error::other(Mismatch { offset: header.offset });
-        let (start, packet_end) = (self.start, header.offset + header.data_len as u64);
-        let is_inside = header.offset >= start && packet_end <= self.end();
-        if is_inside {
-            let at = usize::try_from(header.offset - start).unwrap_or(usize::MAX);
-            let place = self.buf.get_mut(at..at + header.data_len).unwrap_or_default();
-            from.read_exact(place)?;
-            return if checksum.matches(place, sums) { Ok(()) } else { Err(mismatch()) };
-        }
-        self.scratch.resize(header.data_len, 0);
-        from.read_exact(&mut self.scratch)?;
-        if !checksum.matches(&self.scratch, sums) {
-            return Err(mismatch());
-        }
-        self.copy_overlap(header.offset, packet_end);
-        Ok(())
-    }
-
-    /// Copies the part of the scratch packet at `offset..packet_end` that is within the range.
-    fn copy_overlap(&mut self, offset: u64, packet_end: u64) {
-        let (from, to) = (offset.max(self.start), packet_end.min(self.end()));
-        let Some(len) = to.checked_sub(from) else { return };
-        let index = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-        let source = index(from - offset)..index(from - offset + len);
-        let target = index(from - self.start)..index(from - self.start + len);
-        if let (Some(source), Some(target)) = (self.scratch.get(source), self.buf.get_mut(target)) {
-            target.copy_from_slice(source);
         }
     }
 }

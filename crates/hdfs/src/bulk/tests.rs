@@ -1,10 +1,12 @@
 //! Bulk files against scripted DataNodes.
 
 use std::io::ErrorKind;
+use std::time::Duration;
 
+use crate::block::output::CHAIN_IN_FLIGHT_BYTES_MAX;
 use crate::fake::{Ack, Behavior, FakeCluster, status};
 use crate::hadoop::hdfs::{BlockOpResponseProto, Status};
-use crate::{BulkWriter, FlushLevel, HdfsClient, NewFile};
+use crate::{BulkWriter, FlushLevel, HdfsClient, NewFile, Settings};
 
 fn create(client: &HdfsClient) -> BulkWriter {
     let file = NewFile { block_bytes: 1 << 20, ..client.new_file() };
@@ -63,6 +65,30 @@ fn a_datanode_blamed_by_the_first_is_avoided() {
     assert_ne!(request.targets[0].id.xfer_port, u32::from(bad));
 }
 
+/// The first DataNode tries to connect to the second one, which has no power, and is silent
+/// meanwhile.
+#[test]
+fn a_dead_datanode_behind_a_silent_one_is_avoided() {
+    let trying = Behavior {
+        set_up_delay: |request| Duration::from_secs(if request.targets.len() == 2 { 30 } else { 0 }),
+        ..Behavior::default()
+    };
+    let cluster = FakeCluster::start(vec![trying, Behavior::default(), Behavior::default()]);
+    let dead = cluster.datanodes[1].port;
+    cluster.datanodes[1].stop();
+    while std::net::TcpStream::connect(("127.0.0.1", dead)).is_ok() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let settings = Settings { ack_timeout: Duration::from_millis(300), ..cluster.settings() };
+    let client = HdfsClient::new(settings).expect("threads");
+    let mut file = create(&client);
+    file.append(b"bytes").expect("appended");
+    assert_eq!(file.close(FlushLevel::Flushed).expect("closed"), 5);
+    let requests = cluster.datanodes[0].requests();
+    assert_eq!((requests.len(), requests[1].targets.len()), (2, 1));
+    assert_eq!(requests[1].targets[0].id.xfer_port, u32::from(cluster.datanodes[2].port));
+}
+
 #[test]
 fn a_failure_within_a_block_fails_the_file() {
     let failing = Behavior { ack: Box::new(|_| Ack::Fail(Status::Error)), ..Behavior::default() };
@@ -74,6 +100,43 @@ fn a_failure_within_a_block_fails_the_file() {
     assert!(file.append(b"more").is_err());
     assert!(file.close(FlushLevel::Flushed).is_err(), "a file that lacks bytes is never closed");
     assert!(!cluster.namenode.methods().contains(&"complete".to_owned()));
+}
+
+/// Each packet is queued behind the others for much longer than a log may wait.
+#[test]
+fn a_slow_chain_that_makes_progress_is_not_broken() {
+    let slow = Behavior {
+        ack: Box::new(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            Ack::Success
+        }),
+        ..Behavior::default()
+    };
+    let cluster = FakeCluster::start(vec![slow, Behavior::default()]);
+    let settings = Settings { ack_timeout: Duration::from_millis(300), ..cluster.settings() };
+    let client = HdfsClient::new(settings).expect("threads");
+    let mut file = create(&client);
+    let written = bytes((1 << 20) + 100_000);
+    file.append(&written).expect("appended");
+    assert_eq!(file.close(FlushLevel::Synced).expect("closed"), written.len() as u64);
+    assert!(cluster.file.lock().abandoned == 0 && cluster.file.lock().is_closed);
+}
+
+#[test]
+fn a_chain_without_progress_breaks_and_blames_nobody() {
+    let silent = Behavior { ack: Box::new(|_| Ack::Silence), ..Behavior::default() };
+    let cluster = FakeCluster::start(vec![silent, Behavior::default()]);
+    let (socket_timeout, chain_timeout_extension) = (Duration::from_secs(2), Duration::ZERO);
+    let settings = Settings { socket_timeout, chain_timeout_extension, ..cluster.settings() };
+    let client = HdfsClient::new(settings).expect("threads");
+    let file = NewFile { block_bytes: 64 << 20, ..client.new_file() };
+    let mut file = client.create_bulk("/f", file).expect("created");
+    let error = file.append(&bytes(8 << 20)).expect_err("no acknowledgement");
+    assert!(error.to_string().contains("no progress"), "{error}");
+    let sent: usize = cluster.datanodes[0].packets().iter().map(|packet| packet.data.len()).sum();
+    assert!(sent <= CHAIN_IN_FLIGHT_BYTES_MAX + (64 << 10), "{sent}");
+    let next = client.create_log("/next", client.new_file()).expect("created");
+    assert_eq!(next.datanodes().len(), 2, "nobody is excluded");
 }
 
 #[test]

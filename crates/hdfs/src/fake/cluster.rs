@@ -8,10 +8,10 @@ use crate::block::output::FlushLevel;
 use crate::fake::{Behavior, Call, FakeDataNode, FakeNameNode, ScriptedReply};
 use crate::hadoop::hdfs::{
     AbandonBlockResponseProto, AddBlockRequestProto, AddBlockResponseProto, CompleteRequestProto,
-    CompleteResponseProto, CreateResponseProto, ExtendedBlockProto, FsServerDefaultsProto,
-    GetBlockLocationsResponseProto, GetFileInfoResponseProto, GetServerDefaultsResponseProto,
-    HdfsFileStatusProto, LocatedBlockProto, LocatedBlocksProto, RecoverLeaseResponseProto,
-    RenewLeaseResponseProto,
+    CompleteResponseProto, CreateResponseProto, DeleteResponseProto, ExtendedBlockProto,
+    FsServerDefaultsProto, GetBlockLocationsResponseProto, GetFileInfoResponseProto,
+    GetServerDefaultsResponseProto, HdfsFileStatusProto, LocatedBlockProto, LocatedBlocksProto,
+    RecoverLeaseResponseProto, RenewLeaseResponseProto,
 };
 use crate::{HdfsClient, LogWriter, Settings};
 
@@ -27,6 +27,10 @@ pub(crate) struct FileState {
     pub(crate) recoveries: usize,
     /// How often `recoverLease` answers false before it answers true.
     pub(crate) unrecovered: usize,
+    /// How often `addBlock` answers that the previous block is not replicated yet.
+    pub(crate) not_replicated: usize,
+    /// How often the reply to `create` is lost.
+    pub(crate) lost_creates: usize,
 }
 
 /// A NameNode and DataNodes in this process, and a client of them with short timeouts.
@@ -131,6 +135,11 @@ fn add_block(call: &Call, nodes: &[FakeDataNode], file: &mut FileState) -> Scrip
         assert_eq!(previous.block_id, last.b.block_id);
         last.b.num_bytes = previous.num_bytes;
     }
+    if file.not_replicated > 0 {
+        file.not_replicated -= 1;
+        let class = "org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException";
+        return ScriptedReply::Exception(class, "Not replicated yet: /log");
+    }
     let excluded: Vec<String> =
         request.exclude_nodes.iter().map(|node| node.id.datanode_uuid.clone()).collect();
     let block = new_block(file, nodes, &excluded);
@@ -163,6 +172,11 @@ fn answer(call: &Call, nodes: &[FakeDataNode], file: &mut FileState) -> Scripted
             let server_defaults = FsServerDefaultsProto::default();
             ScriptedReply::of(&GetServerDefaultsResponseProto { server_defaults })
         }
+        "create" if file.lost_creates > 0 => {
+            file.lost_creates -= 1;
+            ScriptedReply::Close
+        }
+        "delete" => ScriptedReply::of(&DeleteResponseProto { result: true }),
         "create" => ScriptedReply::of(&CreateResponseProto { fs: Some(status()) }),
         "addBlock" => add_block(call, nodes, file),
         "abandonBlock" => {

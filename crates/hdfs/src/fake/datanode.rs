@@ -41,6 +41,8 @@ pub(crate) enum Ack {
     Garbage,
     /// Acknowledges it and closes the connection.
     ThenClose,
+    /// Acknowledges it and closes the connection a second later.
+    CloseLater,
     /// Closes the connection.
     Close,
     /// Does not answer.
@@ -51,6 +53,8 @@ pub(crate) enum Ack {
 pub(crate) struct Behavior {
     /// The reply to a block request; `None` closes the connection.
     pub(crate) reply: Option<BlockOpResponseProto>,
+    /// How long it waits before it answers a block request.
+    pub(crate) set_up_delay: fn(&OpWriteBlockProto) -> Duration,
     /// For each packet.
     pub(crate) ack: Box<dyn Fn(&Packet) -> Ack + Send + Sync>,
     /// How long it waits before it answers a read.
@@ -65,6 +69,7 @@ impl Default for Behavior {
     fn default() -> Self {
         Self {
             reply: Some(status(Status::Success)),
+            set_up_delay: |_| Duration::ZERO,
             ack: Box::new(|_| Ack::Success),
             read_delay: Duration::ZERO,
             read_gate: Arc::default(),
@@ -163,10 +168,17 @@ impl FakeDataNode {
     }
 }
 
-impl Drop for FakeDataNode {
-    fn drop(&mut self) {
+impl FakeDataNode {
+    /// Accepts no more connections, from soon on.
+    pub(crate) fn stop(&self) {
         self.state.stopped.store(true, Ordering::SeqCst);
         drop(TcpStream::connect(("127.0.0.1", self.port)));
+    }
+}
+
+impl Drop for FakeDataNode {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -193,7 +205,9 @@ fn write_block(socket: &mut TcpStream, state: &State, behavior: &Behavior) -> io
     let request: OpWriteBlockProto = read_delimited(socket)?;
     let block_id = request.header.base_header.block.block_id;
     let nodes = 1 + request.targets.len();
+    let delay = (behavior.set_up_delay)(&request);
     state.requests.lock().push(request);
+    std::thread::sleep(delay);
     let Some(reply) = &behavior.reply else { return Ok(()) };
     send(socket, reply)?;
     if reply.status() != Status::Success {
@@ -216,6 +230,10 @@ fn write_block(socket: &mut TcpStream, state: &State, behavior: &Behavior) -> io
         let action = (behavior.ack)(&packet);
         match action {
             Ack::Success | Ack::ThenClose => socket.write_all(&bytes)?,
+            Ack::CloseLater => {
+                socket.write_all(&bytes)?;
+                std::thread::sleep(Duration::from_secs(1));
+            }
             Ack::InPieces => {
                 for byte in bytes {
                     socket.write_all(&[byte])?;
@@ -228,7 +246,8 @@ fn write_block(socket: &mut TcpStream, state: &State, behavior: &Behavior) -> io
             Ack::Garbage => socket.write_all(&[0xff; 32])?,
             Ack::Close | Ack::Silence => {}
         }
-        let is_over = packet.header.is_last || matches!(action, Ack::Close | Ack::ThenClose | Ack::Fail(_));
+        let closes = matches!(action, Ack::Close | Ack::ThenClose | Ack::CloseLater | Ack::Fail(_));
+        let is_over = packet.header.is_last || closes;
         if is_over {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::fake::{Ack, Behavior, FakeCluster, Written, status};
-use crate::hadoop::hdfs::Status;
+use crate::hadoop::hdfs::{DeleteRequestProto, RecoverLeaseRequestProto, Status};
 use crate::{FlushLevel, HdfsError};
 
 fn written(cluster: &FakeCluster) -> Written {
@@ -173,6 +173,31 @@ fn the_next_log_avoids_the_datanode_that_broke_the_last() {
     assert!(!next.datanodes().contains(&bad));
 }
 
+/// As when a rack has lost its power: the NameNode still offers all of its DataNodes.
+#[test]
+fn more_datanodes_may_fail_than_are_excluded_for_long() {
+    let refusing = || Behavior { reply: Some(status(Status::Error)), ..Behavior::default() };
+    let mut behaviors: Vec<Behavior> = (0..5).map(|_| refusing()).collect();
+    behaviors.extend([Behavior::default(), Behavior::default()]);
+    let cluster = FakeCluster::start(behaviors);
+    let mut written = written(&cluster);
+    written.flush(10).expect("flushed");
+    assert_eq!((written.log.replicas(), cluster.file.lock().abandoned), (2, 1));
+}
+
+#[test]
+fn a_previous_block_that_is_not_replicated_lifts_no_exclusion() {
+    let cluster =
+        FakeCluster::start(vec![on_packet(0, Ack::Close), Behavior::default(), Behavior::default()]);
+    let client = cluster.client();
+    let mut log = client.create_log("/log", client.new_file()).expect("created");
+    log.append(b"entry").expect("appended");
+    assert!(log.flush(FlushLevel::Flushed).is_err());
+    cluster.file.lock().not_replicated = 1;
+    let next = client.create_log("/next", client.new_file()).expect("created");
+    assert_eq!(next.datanodes().len(), 2, "{:?}", next.datanodes());
+}
+
 #[test]
 fn exclusions_are_lifted_without_another_datanode() {
     let attempts = AtomicUsize::new(0);
@@ -200,6 +225,37 @@ fn without_any_datanode_the_creation_fails_with_a_reason() {
     let error = client.create_log("/log", file).expect_err("no DataNode");
     assert_eq!(error.kind(), ErrorKind::StorageFull);
     assert!(matches!(error, HdfsError::Remote(_)));
+    eventually("the empty file is deleted", || client.broken_files().is_empty());
+    let calls = cluster.namenode.calls();
+    let deleted: DeleteRequestProto = calls.last().expect("one").decode();
+    assert_eq!(
+        (calls[calls.len() - 1].method.as_str(), deleted.src.as_str()),
+        ("delete", "/.reserved/.inodes/77")
+    );
+}
+
+/// The NameNode creates the file, and none of its replies arrives.
+#[test]
+fn a_file_whose_creation_got_no_reply_is_recovered() {
+    let cluster = FakeCluster::healthy(1);
+    let client = cluster.client();
+    let lose = |replies: usize| cluster.file.lock().lost_creates = replies;
+    lose(usize::MAX);
+    let error = client.create_log("/log", client.new_file()).expect_err("no reply");
+    assert!(matches!(error, HdfsError::Transport(_)), "{error}");
+    eventually("it is recovered", || cluster.file.lock().recoveries == 1 && client.broken_files().is_empty());
+    let calls = cluster.namenode.calls();
+    let recovered = calls.iter().find(|call| call.method == "recoverLease").expect("one");
+    assert_eq!(recovered.decode::<RecoverLeaseRequestProto>().src, "/log");
+    // A file that is created at the same path soon after is not taken from its writer.
+    let settings = crate::Settings { recovery_delay: Duration::from_secs(30), ..cluster.settings() };
+    let client = crate::HdfsClient::new(settings).expect("threads");
+    client.create_bulk("/f", client.new_file()).expect_err("no reply");
+    lose(0);
+    assert_eq!(client.broken_files(), ["/f"]);
+    let file = client.create_bulk("/f", client.new_file()).expect("created");
+    assert!(client.broken_files().is_empty());
+    file.close(FlushLevel::Flushed).expect("closed");
 }
 
 #[test]
@@ -225,6 +281,26 @@ fn a_dropped_log_is_recovered() {
     assert_eq!(client.broken_files(), ["/log"]);
     eventually("it is recovered", || client.broken_files().is_empty());
     assert!(cluster.file.lock().is_closed);
+}
+
+/// The writer makes no call: the thread of the heartbeats sees the end of the connection.
+#[test]
+fn an_idle_log_that_breaks_is_recovered() {
+    let cluster = FakeCluster::start(vec![on_packet(0, Ack::CloseLater), Behavior::default()]);
+    let client = cluster.client();
+    let file = crate::NewFile { replication: 2, ..client.new_file() };
+    let mut log = client.create_log("/log", file).expect("created");
+    assert!(!log.has_few_replicas());
+    log.append(b"entry").expect("appended");
+    log.flush(FlushLevel::Flushed).expect("flushed");
+    eventually("it is noticed", || log.is_broken());
+    eventually("it is recovered", || cluster.file.lock().is_closed && client.broken_files().is_empty());
+    assert_eq!(log.acked(), 5);
+    let next = client.create_log("/next", file).expect("created");
+    assert_eq!(next.datanodes(), [format!("127.0.0.1:{}", cluster.datanodes[1].port)]);
+    assert!(next.has_few_replicas());
+    drop(log);
+    assert_eq!(cluster.file.lock().recoveries, 1, "it is recovered once");
 }
 
 #[test]

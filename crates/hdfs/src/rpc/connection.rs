@@ -120,7 +120,7 @@ impl Connection {
 
 /// Connects to `host:port` with `TCP_NODELAY` and keep-alive; tries each of its addresses in turn.
 pub(crate) fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
+    let mut last = io::Error::new(io::ErrorKind::HostUnreachable, format!("{address} has no address"));
     for target in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&target, timeout) {
             Ok(socket) => {

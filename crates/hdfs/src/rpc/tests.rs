@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::fake::{FakeNameNode, ScriptedReply, quick};
@@ -158,6 +159,37 @@ fn a_connection_that_the_server_closed_is_replaced_at_once() {
     assert!(namenode.delete("/f", false).expect("deleted"));
     assert!(namenode.delete("/f", false).expect("deleted, without a pause"));
     assert_eq!(server.calls().len(), 3);
+}
+
+/// The death of a NameNode closes all of its idle connections.
+#[test]
+fn idle_connections_of_a_dead_namenode_cost_no_retries() {
+    let is_dead = Arc::new(AtomicBool::new(false));
+    let dead = Arc::clone(&is_dead);
+    let all_called = std::sync::Barrier::new(4);
+    let server = FakeNameNode::start(move |_| match dead.load(Ordering::SeqCst) {
+        true => ScriptedReply::Close,
+        false => {
+            all_called.wait();
+            deleted()
+        }
+    });
+    let settings = Settings { call_timeout: Duration::from_secs(20), ..server.settings() };
+    let namenode = NameNode::new(&settings);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert!(namenode.delete("/f", false).expect("deleted")));
+        }
+    });
+    let calls = server.calls();
+    let idle = calls.iter().map(|call| call.connection).max().expect("one");
+    assert_eq!((calls.len(), idle), (4, 3), "all connections are idle");
+    is_dead.store(true, Ordering::SeqCst);
+    namenode.delete("/f", false).expect_err("it is dead");
+    let last = server.calls().split_off(calls.len());
+    let is_new: Vec<bool> = last.iter().map(|call| call.connection > idle).collect();
+    assert_eq!(is_new, [false, true, true, true, true, true, true], "one idle one, then all attempts");
+    assert_eq!(last.iter().map(|call| call.retry).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6]);
 }
 
 #[test]

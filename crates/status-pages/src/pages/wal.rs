@@ -82,7 +82,7 @@ fn log(wal: &NamedWal) -> Markup {
 }
 
 /// The reasons for rolls, in the order of [`evenkeel_wal::RollReason`].
-const REASONS: [&str; evenkeel_wal::RollReason::COUNT] = ["size", "slow syncs", "an error"];
+const REASONS: [&str; evenkeel_wal::RollReason::COUNT] = ["size", "slow syncs", "an error", "few replicas"];
 
 /// Returns the reasons for which files were rolled, with the number of rolls.
 fn reasons(requests: &[u64]) -> impl Iterator<Item = (&'static str, u64)> {

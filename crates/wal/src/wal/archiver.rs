@@ -1,9 +1,10 @@
 //! The archiver's thread: closes rolled files, moves files that are no longer needed to the
-//! archive, and creates new ones ahead ([`output`](super::output)), so that neither the committing
-//! thread nor a flush waits for these. A rolled file may have tens of megabytes of unsynced data,
-//! which take milliseconds of a processor and fill the disk's queue. So it is written back in
-//! chunks before its last sync, and requests preempt the thread. The committing thread does wait if
-//! entries before those to be synced are in such a file: then the rest of it is synced at once.
+//! archive, and creates, checks and deletes spare ones ([`output`](super::output)), so that neither
+//! the committing thread nor a flush waits for these. A rolled file may have tens of megabytes of
+//! unsynced data, which take milliseconds of a processor and fill the disk's queue. So it is
+//! written back in chunks before its last sync, and requests preempt the thread. The committing
+//! thread does wait if entries before those to be synced are in such a file: then the rest of it is
+//! synced at once.
 //!
 //! A rolled file stays open until it is closed here, so rolls must not run ahead of this thread: if
 //! [`CLOSING_FILES_MAX`] files wait to be closed, a requested roll waits, and a file that is too
@@ -21,7 +22,7 @@ use evenkeel_common::thread::{Supervisor, catch, spawn_essential};
 use evenkeel_fs::{AppendFile, FileSystem};
 use parking_lot::Mutex;
 
-use super::output::{FileCreator, SpareFile};
+use super::output::{Created, FileCreator, NotReady, SpareFile};
 use crate::format::TRAILER;
 
 /// The maximum number of open files whose last sync has not ended. Each thread that requests a roll
@@ -42,8 +43,16 @@ enum Job {
     Create {
         creator: Arc<FileCreator>,
         sync: bool,
-        result: Sender<io::Result<SpareFile>>,
+        result: Sender<Created>,
     },
+    /// Checks a file that was created ahead, and replaces it if it cannot be used.
+    Check {
+        spare: Box<SpareFile>,
+        sync: bool,
+        result: Sender<Created>,
+    },
+    /// Drops the result of an earlier job, which deletes the file.
+    Discard(Receiver<Created>),
     /// Signals that all earlier jobs are done.
     Barrier(Sender<()>),
 }
@@ -89,14 +98,22 @@ impl Archiver {
     }
 
     /// Creates a file, which the receiver gets. If the receiver was dropped, the file is deleted.
-    pub(super) fn create_ahead(
-        &self,
-        creator: &Arc<FileCreator>,
-        sync: bool,
-    ) -> Receiver<io::Result<SpareFile>> {
+    pub(super) fn create_ahead(&self, creator: &Arc<FileCreator>, sync: bool) -> Receiver<Created> {
         let (result, receiver) = bounded(1);
         self.send(Job::Create { creator: Arc::clone(creator), sync, result });
         receiver
+    }
+
+    /// Checks a file that was created ahead ([`SpareFile::check`]).
+    pub(super) fn check(&self, spare: Box<SpareFile>, sync: bool) -> Receiver<Created> {
+        let (result, receiver) = bounded(1);
+        self.send(Job::Check { spare, sync, result });
+        receiver
+    }
+
+    /// Deletes the file of a job whose result is not needed.
+    pub(super) fn discard(&self, created: Receiver<Created>) {
+        self.send(Job::Discard(created));
     }
 
     /// Moves a closed file to the archive.
@@ -156,8 +173,13 @@ impl Worker {
                 Job::Archive(path) => self.pending_moves.push(path),
                 Job::Create { creator, sync, result } => {
                     let made = catch_panic("making a WAL file", || creator.create_ahead(sync));
-                    drop(result.send(made));
+                    drop(result.send(made.map_err(NotReady::failed)));
                 }
+                Job::Check { spare, sync, result } => {
+                    let checked = catch_panic("checking a WAL file", || Ok(spare.check(sync)));
+                    drop(result.send(checked.unwrap_or_else(|error| Err(NotReady::failed(error)))));
+                }
+                Job::Discard(created) => drop(created),
                 Job::Barrier(tell) => drop(tell.send(())),
             }
             self.move_files();

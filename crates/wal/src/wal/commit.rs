@@ -53,8 +53,11 @@ impl Shared {
                 queue.commit_requested |= !queue.is_empty();
                 // No thread commits, so the output is free.
                 if let Some(output) = self.output.try_lock() {
+                    let is_due = || {
+                        output.is_roll_period_over(&self.config) || output.roll_due(&self.config).is_some()
+                    };
                     queue.roll_due |=
-                        self.archiver.can_close_another() && output.is_roll_period_over(&self.config);
+                        !queue.waiting_rolls.is_empty() || self.archiver.can_close_another() && is_due();
                     queue.has_closed_files = output.has_closed_file();
                 }
             }
@@ -116,7 +119,7 @@ impl Shared {
         let fail_on_panic = FailLogOnPanic(self);
         let mut output = self.output.lock();
         self.commit(&mut output, Some(level));
-        let roll_due = self.roll_reason(&mut output).is_some();
+        let roll_due = self.roll_reason(&output).is_some();
         drop(output);
         std::mem::forget(fail_on_panic);
         let mut queue = self.queue.lock();
@@ -297,7 +300,7 @@ impl Shared {
 
     /// Writes a batch to a new file, and retries the truncations of failed files.
     fn write_to_new_file(&self, output: &mut Output, batch: &Batch) -> Result<()> {
-        let new_file = output.create().map_err(|error| self.reject_batch(&error))?;
+        let new_file = output.create(&self.archiver).map_err(|error| self.reject_batch(&error))?;
         output.retry_truncations();
         match self.write_first_batch(output, batch, new_file) {
             Ok(new_file) => {
@@ -390,7 +393,7 @@ impl Shared {
         if queue.failure().is_none() {
             queue.state = State::Failed(failure.clone());
         }
-        let (waiters, rolls) = (queue.take_all_waiters(), std::mem::take(&mut queue.rolls));
+        let (waiters, rolls) = (queue.take_all_waiters(), queue.take_rolls());
         drop(queue);
         self.watchdog.end();
         self.capacity_freed.notify_all();
@@ -403,43 +406,49 @@ impl Shared {
     /// Starts a new file if a roll is due or requested.
     fn roll_if_due(&self, output: &mut Output) {
         let mut queue = self.queue.lock();
-        let asked = std::mem::take(&mut queue.rolls);
+        let asked = queue.take_rolls();
+        let is_asked = !asked.is_empty();
+        queue.waiting_rolls = asked;
         let due = std::mem::take(&mut queue.roll_due);
         let failed = queue.failure();
         drop(queue);
         let reason = self.roll_reason(output);
+        let is_due = is_asked || reason.is_some() || due && output.is_roll_period_over(&self.config);
         let result = match failed {
             Some(failure) => Err(failure),
-            None if due || !asked.is_empty() || reason.is_some() => {
+            None if !is_due || !self.next_is_ready(output) => return,
+            None => {
                 reason.into_iter().for_each(|reason| self.counters.request_roll(reason));
                 self.roll(output)
             }
-            None => Ok(()),
         };
+        let asked = std::mem::take(&mut self.queue.lock().waiting_rolls);
         for tell in asked {
             let _ = tell.send(result.clone());
         }
     }
 
-    /// Why the current file must be rolled now; `None` if it need not be, if the archiver takes no
-    /// other file, or, on HDFS, until the next file is ready.
-    fn roll_reason(&self, output: &mut Output) -> Option<RollReason> {
-        let reason = output.roll_due(&self.config).filter(|_| self.archiver.can_close_another())?;
-        let is_ready = !self.is_remote || output.next_is_ready(&self.config, &self.archiver);
-        is_ready.then_some(reason)
+    /// Why the current file must be rolled now; `None` if it need not be, or if the archiver takes
+    /// no other file.
+    fn roll_reason(&self, output: &Output) -> Option<RollReason> {
+        output.roll_due(&self.config).filter(|_| self.archiver.can_close_another())
+    }
+
+    /// Returns true if the current file can be rolled: on HDFS once the next one is ready.
+    /// Otherwise the roll is tried again after the next commit, and within a [`CHECK_PERIOD`].
+    fn next_is_ready(&self, output: &mut Output) -> bool {
+        !self.is_remote || output.next_is_ready(&self.config, &self.archiver)
     }
 
     fn roll(&self, output: &mut Output) -> Result<()> {
         let _activity = activity::begin(ActivityKind::LogRoll, output.path().display().to_string());
-        let new_file = output.take_spare_or_create().map_err(|error| self.roll_failed(output, &error))?;
+        let new_file = output.take_next(&self.archiver).map_err(|error| self.roll_failed(output, &error))?;
         count(&self.counters.rolls);
         output.retry_truncations();
-        match output.current.take() {
-            None => self.switch_to(output, new_file),
-            Some(old) => {
-                output.current = Some(new_file);
-                self.close_rolled(output, old);
-            }
+        if output.current.is_none() {
+            self.switch_to(output, new_file);
+        } else if let Some(old) = output.replace_current(new_file) {
+            self.close_rolled(output, old);
         }
         let held = self.queue.lock().closed.len() >= self.config.logs_max;
         self.archive_flushed();
@@ -511,13 +520,15 @@ impl Shared {
     pub(super) fn finish_close(&self) -> Result<()> {
         let mut output = self.output.lock();
         self.wait_for_closing(&mut output);
-        output.drop_next();
+        output.drop_next(&self.archiver);
         output.retry_truncations();
         let closed = output.current.take().map(|mut current| {
             let result = current.close();
             (current.path, current.file.position(), result)
         });
         let mut queue = self.queue.lock();
+        // Their callers get an error.
+        drop(queue.take_rolls());
         let failed = queue.failure();
         let Some((path, bytes, result)) = closed else { return failed.map_or(Ok(()), Err) };
         let highest = queue.accounting.copy_highest();

@@ -5,12 +5,18 @@
 //! eighths full the archiver's thread creates the next one. With [`WalConfig::hsync`] it also syncs
 //! it, so that the first sync of its entries need not wait for the directory. A roll takes that
 //! file if it is ready. Otherwise, and if a roll has another reason than length, or if a file has
-//! failed, the committing thread creates a file itself, and the spare one is deleted. After a crash
-//! it remains, as a log without entries.
+//! failed, the committing thread creates a file itself, and the archiver's thread deletes the spare
+//! one. After a crash it remains, as a log without entries.
 //!
-//! On HDFS a file may be created for minutes, while no NameNode answers, and the current one can be
-//! written further meanwhile. So on HDFS a file that is too long or too slow is rolled only once
-//! the next one is ready, regardless of the reason.
+//! On HDFS a call may take minutes, while no NameNode answers, and the current file can be written
+//! further meanwhile. So on HDFS a file is rolled only once the archiver's thread has created the
+//! next one, or has checked the spare one, regardless of the reason. Only after a failure of the
+//! current file does the committing thread call the NameNode: no write can succeed before.
+//!
+//! A file on HDFS may have fewer replicas than requested, because a DataNode was down or excluded
+//! when it was created. It is rolled after [`FEW_REPLICAS_MS`]. If the next one has few, too, that
+//! one is kept twice as long, and so on up to [`FEW_REPLICAS_DOUBLINGS_MAX`] times: a cluster with
+//! too few DataNodes does not get a file a minute.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,10 +24,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use evenkeel_common::clock;
 use evenkeel_common::{HBaseError, clock::Clock};
-use evenkeel_fs::{AppendFile, CreateOptions, FileSystem};
+use evenkeel_fs::{AppendFile, CreateOptions, FileHealth, FileSystem};
 use parking_lot::Mutex;
 
 use super::RollReason;
@@ -40,13 +46,15 @@ pub(super) struct Output {
     /// `None` while neither the previous file nor a new one can be written.
     pub(super) current: Option<OpenFile>,
     /// The next file, once the archiver was asked to create it.
-    next: Option<Receiver<io::Result<SpareFile>>>,
+    next: Option<NextFile>,
     /// Files with bytes of a failed batch that could not be truncated.
     untruncated: Vec<OpenFile>,
     /// Files that the archiver is closing, with the entries that become durable by their syncs.
     pub(super) closing: Vec<ClosingFile>,
     /// The earliest time of the next attempt after a failed roll.
     roll_not_before_ms: i64,
+    /// How many files in succession were replaced by one that has few replicas, too.
+    few_replicas_again: u32,
 }
 
 /// Creates the files of a log, on the committing thread or ahead of it.
@@ -65,6 +73,24 @@ pub(super) struct FileCreator {
 pub(super) struct SpareFile {
     file: Option<OpenFile>,
     creator: Arc<FileCreator>,
+}
+
+/// The next file, which the archiver creates or checks.
+struct NextFile {
+    created: Receiver<Created>,
+    /// The file is at its path, as far as is known: it was created or checked for the roll that is
+    /// due.
+    is_checked: bool,
+}
+
+/// The next file, or why there is none.
+pub(super) type Created = Result<Box<SpareFile>, NotReady>;
+
+/// Why the next file is not ready.
+pub(super) struct NotReady {
+    error: io::Error,
+    /// The file that could not be checked. It may be sound.
+    spare: Option<Box<SpareFile>>,
 }
 
 /// An open file.
@@ -98,6 +124,12 @@ const NAME_ATTEMPTS: usize = 100;
 /// The pause after a failed roll, in milliseconds.
 const ROLL_RETRY_MS: i64 = 1000;
 
+/// The age in milliseconds at which a file with few replicas is rolled.
+const FEW_REPLICAS_MS: i64 = 60_000;
+
+/// How often that age is doubled at most: to 64 minutes.
+const FEW_REPLICAS_DOUBLINGS_MAX: u32 = 6;
+
 /// The maximum number of files that wait for truncation; above it the oldest is left unchanged.
 const UNTRUNCATED_FILES_MAX: usize = 16;
 
@@ -113,17 +145,17 @@ impl Output {
     ) -> io::Result<Self> {
         let number = Mutex::default();
         let creator = Arc::new(FileCreator { fs, dir, prefix, suffix, clock, compression, number });
-        let mut output = Self {
+        let first = creator.create()?;
+        Ok(Self {
             creator,
-            last_path: PathBuf::new(),
-            current: None,
+            last_path: first.path.clone(),
+            current: Some(first),
             next: None,
             untruncated: Vec::new(),
             closing: Vec::new(),
             roll_not_before_ms: i64::MIN,
-        };
-        output.current = Some(output.create()?);
-        Ok(output)
+            few_replicas_again: 0,
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -132,25 +164,40 @@ impl Output {
 
     /// Creates the next file, with its header flushed; leaves no file behind on failure. A spare
     /// file is dropped, because the order of files by name must be the order of their entries.
-    pub(super) fn create(&mut self) -> io::Result<OpenFile> {
-        self.next = None;
+    pub(super) fn create(&mut self, archiver: &Archiver) -> io::Result<OpenFile> {
+        self.drop_next(archiver);
         let new_file = self.creator.create()?;
         self.last_path.clone_from(&new_file.path);
         Ok(new_file)
     }
 
     /// The next file: the spare one if it is ready, otherwise a new one. On HDFS the failure to
-    /// create the spare one is that of the roll.
-    pub(super) fn take_spare_or_create(&mut self) -> io::Result<OpenFile> {
-        let ahead = self.next.take().and_then(|next| next.try_recv().ok()).transpose();
-        let ahead = if self.creator.fs.is_remote() { ahead? } else { ahead.ok().flatten() };
-        match ahead.and_then(SpareFile::take) {
-            Some(mut new_file) => {
+    /// create or to check the spare one is that of the roll. A file that could not be checked is
+    /// kept for the next attempt.
+    pub(super) fn take_next(&mut self, archiver: &Archiver) -> io::Result<OpenFile> {
+        let next = self.next.take().map(|next| (next.created.try_recv().ok(), next));
+        let created = match next {
+            Some((Some(Ok(spare)), next)) if next.is_checked => Ok(spare),
+            Some((Some(Ok(spare)), _)) => spare.check(false),
+            Some((Some(Err(failure)), _)) if self.creator.fs.is_remote() => Err(failure),
+            Some((None, next)) => {
+                self.next = Some(next);
+                return self.create(archiver);
+            }
+            Some((Some(Err(_)), _)) | None => return self.create(archiver),
+        };
+        let taken = created.map(|mut spare| spare.file.take());
+        match taken {
+            Ok(Some(mut new_file)) => {
                 new_file.opened_ms = self.creator.clock.now_ms();
                 self.last_path.clone_from(&new_file.path);
                 Ok(new_file)
             }
-            None => self.create(),
+            Ok(None) => self.create(archiver),
+            Err(NotReady { error, spare }) => {
+                self.next = spare.map(NextFile::unchecked);
+                Err(error)
+            }
         }
     }
 
@@ -158,20 +205,32 @@ impl Output {
     pub(super) fn create_next_if_due(&mut self, config: &WalConfig, archiver: &Archiver) {
         let bytes = self.current.as_ref().map_or(0, |current| current.file.position());
         if self.next.is_none() && bytes > config.roll_bytes / 8 * 7 && bytes <= config.roll_bytes {
-            self.next = Some(archiver.create_ahead(&self.creator, config.hsync));
+            let created = archiver.create_ahead(&self.creator, config.hsync);
+            self.next = Some(NextFile { created, is_checked: false });
         }
     }
 
-    /// Returns true if the next file is created, or could not be; otherwise requests it.
+    /// Returns true if the next file is created and checked for a roll, or could not be; otherwise
+    /// requests that.
     pub(super) fn next_is_ready(&mut self, config: &WalConfig, archiver: &Archiver) -> bool {
-        let creator = &self.creator;
-        let next = self.next.get_or_insert_with(|| archiver.create_ahead(creator, config.hsync));
-        !next.is_empty()
+        let created = match &self.next {
+            Some(next) if next.is_checked => return !next.created.is_empty(),
+            Some(next) => match next.created.try_recv() {
+                Ok(Ok(spare)) => archiver.check(spare, config.hsync),
+                Ok(Err(_)) | Err(TryRecvError::Disconnected) => {
+                    archiver.create_ahead(&self.creator, config.hsync)
+                }
+                Err(TryRecvError::Empty) => return false,
+            },
+            None => archiver.create_ahead(&self.creator, config.hsync),
+        };
+        self.next = Some(NextFile { created, is_checked: true });
+        false
     }
 
-    /// Drops the spare file, if there is one.
-    pub(super) fn drop_next(&mut self) {
-        self.next = None;
+    /// Has the archiver delete the spare file, if there is one.
+    pub(super) fn drop_next(&mut self, archiver: &Archiver) {
+        self.next.take().into_iter().for_each(|next| archiver.discard(next.created));
     }
 
     /// Deletes a file without acknowledged entries.
@@ -211,18 +270,40 @@ impl Output {
         (!took.is_zero()).then_some((took, is_slow))
     }
 
-    /// Why the current file must be rolled: it is too long or too slow, and not empty.
+    /// Why the current file must be rolled: it has broken; or it is not empty, and too long, too
+    /// slow or for too long without a replica.
     pub(super) fn roll_due(&self, config: &WalConfig) -> Option<RollReason> {
         let current = self.current.as_ref()?;
-        let bytes = current.file.position();
+        let (bytes, health) = (current.file.position(), current.file.health());
         let reason = match bytes > config.roll_bytes {
             true => RollReason::Size,
             false if current.slow.is_too_slow() => RollReason::SlowSync,
+            false if self.lacks_replicas(current, health) => RollReason::LowReplication,
             false => return None,
         };
-        // The clock is read only if a roll is due, or once a tick.
-        let may_roll = bytes > current.header_bytes && self.creator.clock.now_ms() >= self.roll_not_before_ms;
+        // The clock is read only if a roll is due or a replica is missing, or once a tick.
+        let is_needed = bytes > current.header_bytes || health == FileHealth::Broken;
+        let may_roll = is_needed && self.creator.clock.now_ms() >= self.roll_not_before_ms;
         may_roll.then_some(reason)
+    }
+
+    fn lacks_replicas(&self, current: &OpenFile, health: FileHealth) -> bool {
+        let doublings = self.few_replicas_again.min(FEW_REPLICAS_DOUBLINGS_MAX);
+        match health {
+            FileHealth::Sound => false,
+            FileHealth::FewReplicas => {
+                self.creator.clock.now_ms() - current.opened_ms >= FEW_REPLICAS_MS << doublings
+            }
+            FileHealth::Broken => true,
+        }
+    }
+
+    /// Makes a file the current one. Returns the one that it replaces.
+    pub(super) fn replace_current(&mut self, new_file: OpenFile) -> Option<OpenFile> {
+        let is_few = |file: &OpenFile| file.file.health() == FileHealth::FewReplicas;
+        let is_again = self.current.as_ref().is_some_and(is_few) && is_few(&new_file);
+        self.few_replicas_again = if is_again { self.few_replicas_again.saturating_add(1) } else { 0 };
+        self.current.replace(new_file)
     }
 
     /// Returns true if the current file is too old and not empty.
@@ -271,8 +352,8 @@ impl FileCreator {
 
     /// Creates a file before it is needed. With `sync` its name is durable as well, so that the
     /// first sync of the file does not wait for it.
-    pub(super) fn create_ahead(self: &Arc<Self>, sync: bool) -> io::Result<SpareFile> {
-        let mut unused = SpareFile { file: Some(self.create()?), creator: Arc::clone(self) };
+    pub(super) fn create_ahead(self: &Arc<Self>, sync: bool) -> io::Result<Box<SpareFile>> {
+        let mut unused = Box::new(SpareFile { file: Some(self.create()?), creator: Arc::clone(self) });
         match unused.file.as_mut().filter(|_| sync).map_or(Ok(()), |file| file.file.sync()) {
             Ok(()) => Ok(unused),
             Err(error) => Err(error),
@@ -309,15 +390,42 @@ impl FileCreator {
     }
 }
 
+impl NextFile {
+    /// A file that needs a check before it is used.
+    fn unchecked(spare: Box<SpareFile>) -> Self {
+        let (sender, created) = bounded(1);
+        let _ = sender.send(Ok(spare));
+        Self { created, is_checked: false }
+    }
+}
+
+impl NotReady {
+    /// Without a file.
+    pub(super) fn failed(error: io::Error) -> Self {
+        Self { error, spare: None }
+    }
+}
+
 impl SpareFile {
-    /// Returns the file if it is still at its path and has not broken meanwhile. A master that
-    /// takes this server for dead renames the directory, and entries written there later are not
-    /// replayed.
-    fn take(mut self) -> Option<OpenFile> {
-        let fs = Arc::clone(&self.creator.fs);
-        let is_there = |file: &OpenFile| fs.exists(&file.path).unwrap_or(false);
-        let is_sound = |file: &mut OpenFile| file.file.flush().is_ok() && is_there(file);
-        self.file.as_mut().is_some_and(is_sound).then(|| self.file.take()).flatten()
+    /// Returns the file if it is still at its path and has not broken meanwhile; otherwise creates
+    /// another one. A master that takes this server for dead renames the directory, and entries
+    /// written there later are not replayed. If the file system does not say whether the file is
+    /// there, the error has the file.
+    pub(super) fn check(mut self: Box<Self>, sync: bool) -> Created {
+        let creator = Arc::clone(&self.creator);
+        let is_flushed = self.file.as_mut().is_some_and(|file| file.file.flush().is_ok());
+        let is_sound = match &self.file {
+            Some(file) if is_flushed => creator.fs.exists(&file.path),
+            _ => Ok(false),
+        };
+        match is_sound {
+            Ok(true) => Ok(self),
+            Ok(false) => {
+                drop(self);
+                creator.create_ahead(sync).map_err(NotReady::failed)
+            }
+            Err(error) => Err(NotReady { error, spare: Some(self) }),
+        }
     }
 }
 

@@ -39,7 +39,10 @@ pub(super) struct Queue {
     pub(super) waiters: Vec<Waiter>,
     /// The waiters for the batch being written: in the queue, so that the watchdog can fail them.
     pub(super) committing: Vec<Waiter>,
+    /// Requests for a roll that the committing thread has not seen.
     pub(super) rolls: Vec<Sender<Result<()>>>,
+    /// Requests for a roll that wait for the next file.
+    pub(super) waiting_rolls: Vec<Sender<Result<()>>>,
     pub(super) accounting: SequenceIdAccounting,
     /// Closed files that may still be needed, oldest first.
     pub(super) closed: Vec<ClosedFile>,
@@ -50,7 +53,7 @@ pub(super) struct Queue {
     pub(super) rejected_at: Option<Instant>,
     /// The WAL's thread ends when nothing is pending.
     pub(super) closing: bool,
-    /// A roll of the current file is due.
+    /// A roll of the current file may be due: the committing thread checks that.
     pub(super) roll_due: bool,
     /// The archiver has closed a rolled file, whose result is not handled yet.
     pub(super) has_closed_files: bool,
@@ -259,6 +262,13 @@ impl Queue {
             || self.roll_due
             || self.has_closed_files
             || (self.commit_requested && !self.is_empty())
+    }
+
+    /// Takes all requests for a roll.
+    pub(super) fn take_rolls(&mut self) -> Vec<Sender<Result<()>>> {
+        let mut rolls = std::mem::take(&mut self.rolls);
+        rolls.append(&mut self.waiting_rolls);
+        rolls
     }
 
     /// Requests a commit of the pending entries. Returns true if the WAL's thread must be woken for

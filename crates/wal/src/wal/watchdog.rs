@@ -107,7 +107,7 @@ impl Shared {
         let reason = format!("Failed to get sync result after {ms} ms for txid={txid}, WAL system stuck?");
         queue.state = State::Stuck(HBaseError::new(ErrorKind::Timeout, reason.clone()));
         self.watchdog.has_timed_out.store(true, Ordering::Release);
-        let (waiters, rolls) = (queue.take_all_waiters(), std::mem::take(&mut queue.rolls));
+        let (waiters, rolls) = (queue.take_all_waiters(), queue.take_rolls());
         let failure = queue.check_open();
         drop(queue);
         self.capacity_freed.notify_all();

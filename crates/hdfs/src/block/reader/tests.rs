@@ -76,6 +76,22 @@ fn connections_are_reused() {
     assert_eq!(cluster.datanodes[0].connections(), 1);
 }
 
+/// Nothing is read any more, from any DataNode.
+#[test]
+fn connections_that_are_not_reused_are_closed() {
+    let cluster = FakeCluster::healthy(1);
+    cluster.store(&bytes(1000));
+    let file = cluster.client().open("/f").expect("opened");
+    file.read_at(0, &mut [0; 100]).expect("read");
+    let idle = || file.shared.pool.idle.lock().len();
+    assert_eq!(idle(), 1);
+    let start = Instant::now();
+    while idle() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "a connection leaks");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_corrupt_replica_is_skipped() {
     let cluster = FakeCluster::start(vec![corrupt(), Behavior::default()]);
@@ -119,6 +135,22 @@ fn a_missing_replica_is_skipped_and_locations_are_refreshed() {
     assert_eq!(asked, 3, "at the opening, and twice when all had failed");
 }
 
+/// As long as the DataNodes of a block are down, the NameNode gives it no locations. The file
+/// exists: a reader that takes `NotFound` for a file that was deleted would lose it.
+#[test]
+fn a_block_without_live_datanodes_is_not_a_missing_file() {
+    let cluster = FakeCluster::healthy(1);
+    cluster.store(&bytes(1000));
+    let datanodes = std::mem::take(&mut cluster.file.lock().blocks[0].locs);
+    let file = cluster.client().open("/f").expect("opened");
+    assert_eq!(file.len(), 1000);
+    let error = std::io::Error::from(file.read_at(0, &mut [0; 1000]).expect_err("unreadable"));
+    assert_ne!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+    cluster.file.lock().blocks[0].locs = datanodes;
+    file.refresh().expect("the locations");
+    assert_eq!(file.read_at(0, &mut [0; 1000]).expect("read"), 1000);
+}
+
 #[test]
 fn a_slow_replica_is_hedged() {
     let slow = Behavior { read_delay: Duration::from_secs(5), ..Behavior::default() };
@@ -138,6 +170,34 @@ fn a_slow_replica_is_hedged() {
     assert_eq!(cluster.datanodes[1].reads().len(), 3);
     let found = client.read_statistics();
     assert_eq!((found.hedged_reads, found.hedged_read_wins, found.hedged_reads_refused), (3, 3, 0));
+}
+
+/// The first DataNode is slow and sound. The second one, which is asked too, has lost the block or
+/// has damaged it.
+#[test]
+fn a_hedge_that_fails_leaves_the_first_replica() {
+    for second in [Behavior::default(), corrupt()] {
+        let is_lost = !second.is_corrupt;
+        let slow = Behavior { read_delay: Duration::from_millis(500), ..Behavior::default() };
+        let cluster = FakeCluster::start(vec![slow, second]);
+        cluster.store(&bytes(1000));
+        if is_lost {
+            cluster.datanodes[1].forget();
+        }
+        let (hedged_reads_max, hedged_threshold) = (1, Duration::from_millis(30));
+        let hedged = Settings { hedged_reads_max, hedged_threshold, ..cluster.settings() };
+        let client = HdfsClient::new(hedged).expect("threads");
+        let file = client.open("/f").expect("opened");
+        let mut buf = [0; 1000];
+        assert_eq!(file.read_at(0, &mut buf).expect("from the first"), 1000);
+        assert!(buf == bytes(1000)[..]);
+        assert_eq!([0, 1].map(|node: usize| cluster.datanodes[node].reads().len()), [1, 1]);
+        let address = |node: usize| format!("127.0.0.1:{}", cluster.datanodes[node].port);
+        assert!(!file.shared.pool.is_dead(&address(0)), "it is sound");
+        assert!(file.shared.pool.is_dead(&address(1)));
+        let found = client.read_statistics();
+        assert_eq!((found.hedged_reads, found.hedged_read_wins), (1, 0));
+    }
 }
 
 #[test]
