@@ -20,7 +20,7 @@ const KILLS: usize = 10;
 const WRITERS: usize = 3;
 /// Frequent flushes and rolls, so that kills hit them, too.
 const SETTINGS: [(&str, &str); 3] = [
-    ("hbase.hregion.memstore.flush.size", "262144"),
+    ("hbase.hregion.memstore.flush.size", "1048576"),
     ("hbase.regionserver.hlog.blocksize", "524288"),
     ("evenkeel.memory.size", "256m"),
 ];
