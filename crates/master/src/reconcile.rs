@@ -218,8 +218,8 @@ impl Reconciler<'_> {
         }
         let mut live: Vec<_> =
             known.iter().map(|region| region.info.clone()).filter(|info| !info.is_split_parent()).collect();
-        let place = orphans::Place { fs: self.fs, root: self.root, edits: self.edits };
-        let adopted = orphans::adopt(place, &self.name, orphans, &live, self.meta_is_complete)?;
+        let roots = orphans::RegionRoots { fs: self.fs, root: self.root, edits: self.edits };
+        let adopted = orphans::adopt(roots, &self.name, orphans, &live, self.meta_is_complete)?;
         if !adopted.is_empty() {
             live.extend(adopted.iter().cloned());
             orphans::log_holes(&self.name, &live);

@@ -345,9 +345,9 @@ fn keep(fs: &dyn FileSystem, root: &Path, path: &Path) -> Result<PathBuf> {
 }
 
 /// Logs edits of regions that hbase:meta lists but that have no directory, and moves their WALs to
-/// `corrupt`. The other WALs go to `oldWALs`. Both are below `root`, the one of the logs. If `meta_is_complete` is false, a region that
-/// hbase:meta does not list may have lost its row, and counts as listed. Returns the entries by
-/// encoded name of the region.
+/// `corrupt`. The other WALs go to `oldWALs`. Both are below `root`, the root directory of the
+/// logs. If `meta_is_complete` is false, a region that hbase:meta does not list may have lost its
+/// row, and counts as listed. Returns the entries by encoded name of the region.
 ///
 /// # Errors
 /// `IOException` from the file system or hbase:meta.

@@ -1,7 +1,8 @@
 //! The start: nine steps in this order, each safe to repeat after a crash.
 //!
-//! 1. `claim_directories` locks the root directory, and the one of the logs if `hbase.wal.dir` names
-//!    another ([`wal_dir`]). It creates `hbase.version` and `hbase.id` in a new root directory.
+//! 1. `claim_directories` locks the root directory, and the one of the logs if `hbase.wal.dir`
+//!    names another ([`wal_dir`]). It creates `hbase.version` and `hbase.id` in a new root
+//!    directory.
 //! 2. [`Ports::take`] opens the three ports and the info ports, which answer from now on: `/ready`
 //!    reports the current step.
 //! 3. `recover_wals` splits the WALs of every earlier run into `recovered.edits` and moves them to

@@ -2,28 +2,26 @@
 //!
 //! The root directory and the directory of the logs each name the other:
 //!
-//! - `<hbase.rootdir>/.evenkeel.wal.dir`: the URI of the directory that the last start had its logs
-//!   in. It does not exist if logs are below `hbase.rootdir`.
-//! - `<hbase.wal.dir>/hbase.id`: the id of the cluster that the logs are of, in the form of the file
-//!   of this name in the root directory (`FSUtils.setClusterId`).
+//! - `<hbase.rootdir>/.evenkeel.wal.dir`: the URI of the directory that the last start had its
+//!   logs in. It does not exist if logs are below `hbase.rootdir`.
+//! - `<hbase.wal.dir>/hbase.id`: the id of the cluster that the logs are of, in the form of the
+//!   file of this name in the root directory (`FSUtils.setClusterId`).
 //!
 //! HBase reads logs below the configured directory only. A change of the setting with unflushed
 //! edits in logs would lose acknowledged writes there, without a message. Here:
 //!
-//! | change | what a start does |
-//! |---|---|
-//! | the setting is new | recovers the logs below both directories ([`log_roots`]) |
-//! | it is removed, or names another directory | refuses while the recorded one holds logs or recovered edits |
-//! | the recorded directory is gone, or empty: its disk is not mounted | refuses |
-//! | the directory has the logs of another cluster | refuses: they would be taken for those of deleted regions |
-//! | a root directory with tables has no `WALs`, nor has `hbase.wal.dir` | refuses: stock HBase had its logs elsewhere |
+//! - The setting is new: a start recovers the logs below both directories ([`log_roots`]).
+//! - It is removed, or names another directory: a start refuses while the recorded directory holds
+//!   logs or recovered edits. Nothing in the settings names that directory any more. Its disk may
+//!   be about to go, and no later start would read what is recovered into it. A stop flushes
+//!   everything, and the setting can be changed after it.
+//! - The recorded directory is gone or empty, as when its disk is not mounted: a start refuses.
+//! - The directory has the logs of another cluster: a start refuses, because it would take them for
+//!   logs of deleted regions.
+//! - A root directory with tables has no `WALs`, nor has `hbase.wal.dir`: a start refuses, because
+//!   stock HBase had its logs elsewhere. It creates `WALs` below the directory that it writes to.
 //!
-//! The second row refuses because nothing in the settings names that directory any more: its disk may
-//! be about to go, and no later start would read what is recovered into it. A stop flushes
-//! everything, and the setting can be changed after it.
-//!
-//! Stock HBase ignores both files. Where it had its logs is known by the last row only: it creates
-//! `WALs` below the directory that it writes logs to.
+//! Stock HBase ignores both files, and does not record changes of the setting in its own turns.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,8 +40,8 @@ use crate::files;
 const RECORD: &str = ".evenkeel.wal.dir";
 const RECORD_BYTES_MAX: u64 = 64 << 10;
 
-/// Opens the directory of `hbase.wal.dir`, unless logs are below the root directory, and returns its
-/// lock. The root directory must exist. Nothing is created in a directory that a disk should be
+/// Opens the directory of `hbase.wal.dir`, unless logs are below the root directory, and returns
+/// its lock. The root directory must exist. Nothing is created in a directory that a disk should be
 /// mounted on: a recorded directory must have its files.
 ///
 /// # Errors

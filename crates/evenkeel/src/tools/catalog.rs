@@ -59,8 +59,8 @@ impl Catalog {
     }
 }
 
-/// Reads hbase:meta below a root directory; `None` if there is none. `log_roots` are all directories
-/// below which its logs and recovered edits may be.
+/// Reads hbase:meta below a root directory; `None` if there is none. `log_roots` are all
+/// directories below which its logs and recovered edits may be.
 ///
 /// # Errors
 /// I/O errors of a directory.

@@ -108,8 +108,8 @@ struct FileToRead {
     work: FileKind,
 }
 
-/// Checks the whole root directory, and the logs in another directory; returns the summary line. The
-/// first of `log_roots` is the root directory.
+/// Checks the whole root directory, and the logs in another directory; returns the summary line.
+/// The first of `log_roots` is the root directory.
 fn check(
     fs: &dyn FileSystem,
     root: &Path,

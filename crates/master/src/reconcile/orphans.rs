@@ -30,7 +30,7 @@ const BULK_LOAD_PREFIX: &str = ".bulkload-";
 
 /// Where regions are, and their recovered edits.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct RegionRoots<'a> {
     pub(super) fs: &'a dyn FileSystem,
     pub(super) root: &'a Path,
     /// The file systems and root directories below which recovered edits are.
@@ -49,13 +49,13 @@ struct Orphan {
 /// # Errors
 /// `IOException` from the file system.
 pub(super) fn adopt(
-    place: Place<'_>,
+    roots: RegionRoots<'_>,
     table: &TableName,
     dirs: Vec<FileStatus>,
     known: &[RegionInfo],
     meta_is_complete: bool,
 ) -> Result<Vec<RegionInfo>> {
-    let Place { fs, root, .. } = place;
+    let RegionRoots { fs, root, .. } = roots;
     let mut orphans: Vec<_> =
         dirs.into_iter().map(|dir| Orphan { info: region_info(fs, &dir, table), dir }).collect();
     orphans.sort_by_key(|orphan| std::cmp::Reverse(orphan.info.as_ref().map(RegionInfo::region_id)));
@@ -72,7 +72,7 @@ pub(super) fn adopt(
             (Some(_), Some(other)) => format!("it overlaps {}", other.name_text()),
             (None, _) => "it has no readable .regioninfo".to_owned(),
         };
-        if meta_is_complete && !holds_data(place, table, &dir)? {
+        if meta_is_complete && !holds_data(roots, table, &dir)? {
             tracing::warn!(%table, region = dir.name(), why, "region without data, not in hbase:meta; archived");
             archive_region_dir(fs, root, table, dir.name())?;
         } else {
@@ -123,7 +123,11 @@ pub(super) fn log_holes(table: &TableName, regions: &[RegionInfo]) {
 /// Returns true if a region's directory holds anything but references and lists of files, or if the
 /// region has recovered edits. Links count as data: the files that they point to may be in use
 /// nowhere else.
-fn holds_data(Place { fs, edits, .. }: Place<'_>, table: &TableName, region: &FileStatus) -> Result<bool> {
+fn holds_data(
+    RegionRoots { fs, edits, .. }: RegionRoots<'_>,
+    table: &TableName,
+    region: &FileStatus,
+) -> Result<bool> {
     for family in family_dirs(fs, &region.path)? {
         let is_data = |entry: &FileStatus| entry.is_dir || !is_reference(entry.name());
         if fs.list(&family.path)?.iter().any(|entry| entry.name() != LIST_DIR && is_data(entry)) {

@@ -16,8 +16,8 @@
 //!
 //! **Two directories of edits.** Recovered edits and the `.seqid` file are in a region's directory
 //! below the root directory of the logs (`hbase.wal.dir`). Those of a time before that setting are
-//! below `hbase.rootdir`, so both are read, as in HBase. The files of both are replayed in the order
-//! of their sequence ids: a flush in the middle of a replay records that all edits up to its
+//! below `hbase.rootdir`, so both are read, as in HBase. The files of both are replayed in the
+//! order of their sequence ids: a flush in the middle of a replay records that all edits up to its
 //! sequence id are in files.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]

@@ -1,4 +1,5 @@
-//! Recovered edits below `hbase.wal.dir`, and below `hbase.rootdir` from a time before that setting.
+//! Recovered edits below `hbase.wal.dir`, and below `hbase.rootdir` from a time before that
+//! setting.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +10,8 @@ use crate::harness::Cluster;
 const ONE: &[(&[u8], u32)] = &[(b"f", 1)];
 const WAL_ROOT: &str = "/wals";
 
-/// A dead cluster without store files, whose row `a` is in one file of recovered edits, and row `b`
-/// in a later one.
+/// A dead cluster without store files, whose row `a` is in one file of recovered edits, and row
+/// `b` in a later one.
 fn with_two_files_of_edits() -> (Cluster, Vec<String>, Vec<String>) {
     let mut cluster = Cluster::new(ONE);
     cluster.put("a", "f", "q", "1").expect("written");

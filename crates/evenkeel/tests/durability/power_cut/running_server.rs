@@ -79,8 +79,8 @@ fn start(
 }
 
 impl RunningServer {
-    /// Starts on a disk; the root directory and the one of the logs are directories of this machine,
-    /// too, for their locks. `tracker` is the store file tracker of new tables.
+    /// Starts on a disk; the root directory and the one of the logs are directories of this
+    /// machine, too, for their locks. `tracker` is the store file tracker of new tables.
     pub fn start(
         fs: &PowerCutFileSystem,
         dirs: (&Path, Option<&Path>),

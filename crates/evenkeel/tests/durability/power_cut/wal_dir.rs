@@ -1,5 +1,5 @@
-//! The power is cut at the steps of the first start with `hbase.wal.dir`, over a root directory whose
-//! logs were not split.
+//! The power is cut at the steps of the first start with `hbase.wal.dir`, over a root directory
+//! whose logs were not split.
 
 use std::path::Path;
 
@@ -29,12 +29,12 @@ impl Dirs<'_> {
 }
 
 /// A recorded run, and the states that were acknowledged, each with the steps before its response.
-struct Run {
+struct RecordedStart {
     recording: Recording,
     states: Vec<(usize, ClusterState)>,
 }
 
-impl Run {
+impl RecordedStart {
     /// Checks that a server has what was acknowledged before a cut.
     fn check(&self, server: &RunningServer, at: usize) -> Result<(), String> {
         let answered = self.states.iter().rposition(|(steps, _)| *steps <= at).unwrap_or(0);
@@ -49,7 +49,7 @@ impl Run {
 
 /// Writes rows with logs in the root directory, kills that server, and records the next one, which
 /// has its logs in another directory.
-fn run(dirs: Dirs<'_>) -> Result<Run, String> {
+fn run(dirs: Dirs<'_>) -> Result<RecordedStart, String> {
     let fs = PowerCutFileSystem::new();
     let server = dirs.start(&fs, None)?;
     fs.start_recording();
@@ -73,12 +73,12 @@ fn run(dirs: Dirs<'_>) -> Result<Run, String> {
     }
     let recording = disk.take_recording().ok_or("nothing was recorded")?;
     drop(server);
-    Ok(Run { recording, states })
+    Ok(RecordedStart { recording, states })
 }
 
 /// Starts after a cut with the setting, and without it or with another one: such a start refuses,
 /// or serves the same rows.
-fn check(run: &Run, dirs: Dirs<'_>, at: usize, choice: u64) -> Result<(), String> {
+fn check(run: &RecordedStart, dirs: Dirs<'_>, at: usize, choice: u64) -> Result<(), String> {
     let disk = || run.recording.disk_after(at, choice);
     let server = dirs.start(&disk(), Some(dirs.wals))?;
     run.check(&server, at)?;
