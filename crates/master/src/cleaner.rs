@@ -14,6 +14,8 @@
 //! - `MasterData/archive`, `MasterData/oldWALs`: it is younger than
 //!   `hbase.master.local.store.hfilecleaner.ttl`, `...walcleaner.ttl`
 //!
+//! Logs are below `hbase.wal.dir`, and below `hbase.rootdir` from a time before that setting.
+//!
 //! **Exclusion.** Code that creates links or snapshots pauses the cleaners
 //! ([`Cleaners::pause`]) from before it reads the first file until the links or the snapshot
 //! exist. A cleaner takes the same lock exclusively for one directory at a time, from before it
@@ -38,6 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use evenkeel_common::Result;
 use evenkeel_common::clock::Clock;
 use evenkeel_fs::{FileStatus, FileSystem};
+use evenkeel_region::region::WalRoot;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use self::delegates::{Delegate, LinkedFiles, SnapshotFiles, TimeToLive};
@@ -155,20 +158,19 @@ pub struct Cleaners {
 }
 
 impl Cleaners {
-    /// Creates the cleaners below `root`.
+    /// Creates the cleaners below `root`, and those of logs below `wal_root`, too, if logs are not
+    /// below `root`.
     pub fn new(
         fs: Arc<dyn FileSystem>,
         root: &Path,
+        wal_root: Option<&WalRoot>,
         clock: Arc<dyn Clock>,
         settings: &CleanerSettings,
     ) -> Self {
         let shared = Shared { fs, references: Arc::default(), stopping: Arc::default() };
-        let cleaner = |name, dir: &str, belongs, delegates| Cleaner {
-            shared: shared.clone(),
-            name,
-            dir: root.join(dir),
-            belongs,
-            delegates,
+        let below = |fs: &Arc<dyn FileSystem>, root: &Path, (name, dir): (_, &str), belongs, delegates| {
+            let (shared, dir) = (Shared { fs: Arc::clone(fs), ..shared.clone() }, root.join(dir));
+            Cleaner { shared, name, dir, belongs, delegates }
         };
         let of_any_name =
             |ttl_ms| -> Vec<Box<dyn Delegate>> { vec![Box::new(TimeToLive::new(&clock, ttl_ms, |_| true))] };
@@ -176,14 +178,22 @@ impl Cleaners {
         let mut of_archive = settings.hfile_delegates(&clock);
         of_archive.push(Box::new(LinkedFiles::new(Arc::clone(&shared.fs), root)));
         of_archive.push(Box::new(snapshots));
+        let of_hfiles =
+            |dir, belongs, delegates| below(&shared.fs, root, ("HFileCleaner", dir), belongs, delegates);
         let hfiles = vec![
-            cleaner("HFileCleaner", "archive", belongs_to_archive, of_archive),
-            cleaner("HFileCleaner", "MasterData/archive", |_| true, of_any_name(settings.local_hfile_ttl_ms)),
+            of_hfiles("archive", belongs_to_archive, of_archive),
+            of_hfiles("MasterData/archive", |_| true, of_any_name(settings.local_hfile_ttl_ms)),
         ];
-        let logs = vec![
-            cleaner("LogCleaner", "oldWALs", belongs_to_old_logs, settings.log_delegates(&clock)),
-            cleaner("LogCleaner", "MasterData/oldWALs", |_| true, of_any_name(settings.local_wal_ttl_ms)),
-        ];
+        let beside = wal_root.map(|logs| (&logs.fs, &*logs.path));
+        let logs = beside.into_iter().chain([(&shared.fs, root)]).flat_map(|(fs, root)| {
+            let of_logs = |dir, belongs, delegates| below(fs, root, ("LogCleaner", dir), belongs, delegates);
+            let local = of_any_name(settings.local_wal_ttl_ms);
+            [
+                of_logs("oldWALs", belongs_to_old_logs, settings.log_delegates(&clock)),
+                of_logs("MasterData/oldWALs", |_| true, local),
+            ]
+        });
+        let logs = logs.collect();
         Self { shared, hfiles, logs, running: Mutex::new(()) }
     }
 

@@ -32,6 +32,7 @@
 //! | `replicas` | secondary replicas of regions |
 //! | [`chore`] | periodic work |
 //! | [`cleaner`] | deletes unneeded files from the archive and `oldWALs` |
+//! | `wal_dirs` | removes directories of regions below `hbase.wal.dir` |
 //! | [`snapshot`] | snapshots of tables |
 //! | [`mob`] | MOB files: archived with their table, and cleaned |
 //! | [`connection`] | requests of the RegionServer of this process to the master |
@@ -66,6 +67,7 @@ pub mod service;
 pub mod snapshot;
 mod status;
 mod tables;
+mod wal_dirs;
 
 #[cfg(test)]
 mod tests;
@@ -211,8 +213,10 @@ impl Master {
         let cleaner_settings = CleanerSettings::from(&parts.conf).map_err(invalid)?;
         let mob_settings = MobSettings::from(&parts.conf).map_err(invalid)?;
         let normalizer = NormalizerSettings::from(&parts.conf).map_err(invalid)?;
+        let wal_root = parts.region_env.wal_root.as_ref();
+        let of_cleaners = Arc::clone(&clock);
         let cleaners =
-            Cleaners::new(Arc::clone(&stores.fs), &stores.root, Arc::clone(&clock), &cleaner_settings);
+            Cleaners::new(Arc::clone(&stores.fs), &stores.root, wal_root, of_cleaners, &cleaner_settings);
         let quotas = Quotas::from(&parts.conf)?;
         let known = parts.meta.regions(None)?;
         let last_region_id = known.iter().map(|region| region.info.region_id()).max().unwrap_or(0);

@@ -44,7 +44,8 @@ const SIDELINE_DIR: &str = ".hbck";
 /// The limit on entries with the same name there.
 const SIDELINED_MAX: u32 = 10_000;
 
-/// Returns the tables that hbase:meta lists, after it has cleaned up what a dead process left. If
+/// Returns the tables that hbase:meta lists, after it has cleaned up what a dead process left.
+/// `edits` are the file systems and root directories below which recovered edits are. If
 /// `meta_is_complete` is false, part of a log was lost, and nothing goes to the archive but the
 /// files of truncated regions, which records on disk name.
 ///
@@ -53,6 +54,7 @@ const SIDELINED_MAX: u32 = 10_000;
 pub fn reconcile(
     fs: &dyn FileSystem,
     root: &Path,
+    edits: &[(&dyn FileSystem, &Path)],
     meta: &MetaTable,
     meta_is_complete: bool,
 ) -> Result<BTreeMap<TableName, Table>> {
@@ -78,7 +80,7 @@ pub fn reconcile(
         tracing::error!("a log was damaged: directories that hbase:meta does not list are not archived");
     }
     for (name, dir) in table_dirs(fs, root)?.into_iter().filter(|(name, _)| !name.is_meta()) {
-        Reconciler { fs, root, meta, name, dir, meta_is_complete }.run(&mut tables)?;
+        Reconciler { fs, root, edits, meta, name, dir, meta_is_complete }.run(&mut tables)?;
     }
     Ok(tables)
 }
@@ -142,6 +144,8 @@ fn write_table_states(meta: &MetaTable, tables: &BTreeMap<TableName, Table>) -> 
 struct Reconciler<'a> {
     fs: &'a dyn FileSystem,
     root: &'a Path,
+    /// Where recovered edits are.
+    edits: &'a [(&'a dyn FileSystem, &'a Path)],
     meta: &'a MetaTable,
     name: TableName,
     dir: PathBuf,
@@ -214,7 +218,8 @@ impl Reconciler<'_> {
         }
         let mut live: Vec<_> =
             known.iter().map(|region| region.info.clone()).filter(|info| !info.is_split_parent()).collect();
-        let adopted = orphans::adopt(self.fs, self.root, &self.name, orphans, &live, self.meta_is_complete)?;
+        let roots = orphans::RegionRoots { fs: self.fs, root: self.root, edits: self.edits };
+        let adopted = orphans::adopt(roots, &self.name, orphans, &live, self.meta_is_complete)?;
         if !adopted.is_empty() {
             live.extend(adopted.iter().cloned());
             orphans::log_holes(&self.name, &live);

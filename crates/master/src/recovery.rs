@@ -1,6 +1,11 @@
 //! WALs of earlier processes: split into `recovered.edits` of their regions, then moved to
 //! `oldWALs`.
 //!
+//! With `hbase.wal.dir`, logs are below another root directory than regions. Everything that comes
+//! from a log stays below the root directory of that log: the recovered edits, `oldWALs`,
+//! `corrupt`. A server with that setting splits the logs below both, because the logs below
+//! `hbase.rootdir` are of a time before the setting.
+//!
 //! Every directory below `WALs/` belongs to a dead server, since this process holds the lock of the
 //! root directory. On HDFS there is no lock, and the server may be alive. So its directory is
 //! renamed first, as HBase's master does, which prevents it from creating another log. The lease of
@@ -40,6 +45,7 @@ use evenkeel_common::thread::{catch, spawn_scoped};
 use evenkeel_common::{HBaseError, RegionInfo, Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::layout::{self, CORRUPT_DIR};
+use evenkeel_region::region::WalRoot;
 use evenkeel_region::region::nonce::{NonceKey, NonceManager};
 use evenkeel_wal::names;
 use evenkeel_wal::split::{SplitOptions, SplitOutcome, StoreSeqIds, Unclaimed, split_wal};
@@ -70,7 +76,8 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    fn add(&mut self, other: Self) {
+    /// Adds the outcome of another recovery.
+    pub fn add(&mut self, other: Self) {
         self.files += other.files;
         self.bytes += other.bytes;
         self.entries += other.entries;
@@ -88,6 +95,14 @@ pub struct UnclaimedWal {
     pub is_damaged: bool,
     /// The regions.
     pub regions: Vec<Unclaimed>,
+}
+
+impl UnclaimedWal {
+    /// Returns true if it has edits of hbase:meta. Without the directory of hbase:meta, all its
+    /// rows but those of later logs are lost.
+    pub fn is_of_meta(&self) -> bool {
+        self.regions.iter().any(|region| region.table.is_meta())
+    }
 }
 
 /// How many WALs are split at a time, and in how much memory.
@@ -123,6 +138,20 @@ pub fn split_wals(
     nonces: &NonceManager,
     limits: SplitLimits,
 ) -> Result<Recovered> {
+    split_wals_of(&WalRoot { fs: Arc::clone(fs), path: root.to_owned() }, (&**fs, root), nonces, limits)
+}
+
+/// As [`split_wals`], for logs below `logs` of regions below another root directory.
+///
+/// # Errors
+/// As [`split_wals`].
+pub fn split_wals_of(
+    logs: &WalRoot,
+    regions: (&dyn FileSystem, &Path),
+    nonces: &NonceManager,
+    limits: SplitLimits,
+) -> Result<Recovered> {
+    let WalRoot { fs, path: root } = logs;
     let (wals, started) = (root.join(layout::WALS_DIR), clock::monotonic());
     fs.mkdirs(&wals)?;
     fs.mkdirs(&root.join(layout::OLD_WALS_DIR))?;
@@ -136,7 +165,7 @@ pub fn split_wals(
             keep_unknown(&**fs, root, &server)?;
         }
     }
-    let recovered = Splitter { fs: &**fs, root, nonces, limits }.split_all(files)?;
+    let recovered = Splitter { fs: &**fs, root, regions, nonces, limits }.split_all(files)?;
     dirs.iter().try_for_each(|dir| remove_split_dir(&**fs, dir, &recovered))?;
     if recovered.files > 0 {
         let ms = length::whole_ms(clock::since(started));
@@ -179,8 +208,11 @@ fn fence(fs: &dyn FileSystem, server: &FileStatus) -> Result<PathBuf> {
 
 /// Splits WALs on several threads.
 struct Splitter<'a> {
+    /// The file system and the root directory of the logs.
     fs: &'a dyn FileSystem,
     root: &'a Path,
+    /// Those of the regions.
+    regions: (&'a dyn FileSystem, &'a Path),
     nonces: &'a NonceManager,
     limits: SplitLimits,
 }
@@ -227,15 +259,16 @@ impl Splitter<'_> {
     }
 
     fn split_one(&self, file: &FileStatus, buffer_bytes_max: usize) -> Result<Recovered> {
-        let Self { fs, root, nonces, .. } = *self;
+        let Self { fs, root, regions: (regions_fs, regions_root), nonces, .. } = *self;
         let outcome = split_wal(SplitOptions {
             fs,
             wal: &file.path,
             worker: WORKER,
             last_flushed: &mut |_| Ok(StoreSeqIds::default()),
             region_dir: &mut |region: &[u8], table: &TableName| {
-                let dir = layout::table_dir(root, table).join(&*String::from_utf8_lossy(region));
-                Ok(if fs.exists(&dir)? { Some(dir) } else { None })
+                let below =
+                    |root: &Path| layout::table_dir(root, table).join(&*String::from_utf8_lossy(region));
+                Ok(if regions_fs.exists(&below(regions_root))? { Some(below(root)) } else { None })
             },
             on_entry: &mut |entry| {
                 let key = NonceKey { group: entry.nonce_group, nonce: entry.nonce };
@@ -312,9 +345,9 @@ fn keep(fs: &dyn FileSystem, root: &Path, path: &Path) -> Result<PathBuf> {
 }
 
 /// Logs edits of regions that hbase:meta lists but that have no directory, and moves their WALs to
-/// `corrupt`. The other WALs go to `oldWALs`. If `meta_is_complete` is false, a region that
-/// hbase:meta does not list may have lost its row, and counts as listed. Returns the entries by
-/// encoded name of the region.
+/// `corrupt`. The other WALs go to `oldWALs`. Both are below `root`, the root directory of the
+/// logs. If `meta_is_complete` is false, a region that hbase:meta does not list may have lost its
+/// row, and counts as listed. Returns the entries by encoded name of the region.
 ///
 /// # Errors
 /// `IOException` from the file system or hbase:meta.
@@ -331,9 +364,7 @@ pub fn keep_lost_edits(
     }
     let listed = listed_regions(meta)?;
     let name_of = |region: &Unclaimed| String::from_utf8_lossy(&region.region).into_owned();
-    // Without the directory of hbase:meta, all its rows but those of later logs are lost.
-    let of_meta = |region: &Unclaimed| region.table.is_meta();
-    let meta_is_complete = meta_is_complete && !unclaimed.iter().any(|wal| wal.regions.iter().any(of_meta));
+    let meta_is_complete = meta_is_complete && !unclaimed.iter().any(UnclaimedWal::is_of_meta);
     for wal in unclaimed {
         let is_lost = |region: &&Unclaimed| !meta_is_complete || listed.contains(&name_of(region));
         let regions: Vec<_> = wal.regions.iter().filter(is_lost).collect();

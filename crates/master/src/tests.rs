@@ -15,6 +15,7 @@ mod recovery_threads;
 mod replicas;
 mod space_quotas;
 mod trackers;
+mod wal_dir;
 
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalHost, MemoryFileSystem, O
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
-use evenkeel_region::region::{NoEvents, Region, RegionConfig};
+use evenkeel_region::region::{NoEvents, Region, RegionConfig, WalRoot};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_region::store_file_tracker::TRACKER_IMPL;
@@ -78,6 +79,8 @@ pub(super) struct Cluster {
     running: Option<Arc<Master>>,
     /// The settings of the next start.
     conf: Configuration,
+    /// Where logs are after the next start, if not below the root directory: `hbase.wal.dir`.
+    wal_root: Option<PathBuf>,
 }
 
 pub(super) fn path(below: &str) -> PathBuf {
@@ -123,6 +126,7 @@ impl Cluster {
             background: None,
             running: None,
             conf: Configuration::new(),
+            wal_root: None,
         };
         settings.iter().for_each(|(key, value)| cluster.conf.set(*key, *value));
         cluster.start();
@@ -183,12 +187,13 @@ impl Cluster {
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let server = ServerName::new("h", 16020, self.life);
         let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), 1000));
-        let recovered = recovery::split_wals(&fs, Path::new("/hbase"), &nonces, LIMITS)?;
+        let recovered = self.split_all_wals(&fs, &nonces)?;
         let env = self.env(&fs, &clock, &server, nonces)?;
         let meta_region = regions::open_meta(&env)?;
         let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock))?;
-        let mut tables = reconcile::reconcile(&*fs, Path::new("/hbase"), &meta, recovered.damaged == 0)?;
         let is_whole = recovered.damaged == 0;
+        let edits: Vec<_> = env.edit_roots().map(|(fs, root)| (&**fs, root)).collect();
+        let mut tables = reconcile::reconcile(&*fs, Path::new("/hbase"), &edits, &meta, is_whole)?;
         let unclaimed = &recovered.unclaimed;
         self.lost = recovery::keep_lost_edits(&*fs, Path::new("/hbase"), &meta, is_whole, unclaimed)?;
         let namespace_region = regions::open_namespace(&env, &meta, &mut tables)?;
@@ -253,12 +258,14 @@ impl Cluster {
         server: &ServerName,
         nonces: Arc<NonceManager>,
     ) -> Result<Arc<RegionEnv>> {
-        let wal_dir = path("WALs").join(server.to_string());
+        let wal_root = self.wal_root.clone().map(|path| WalRoot { fs: Arc::clone(fs), path });
+        let logs = self.wal_root.clone().unwrap_or_else(|| path(""));
+        let wal_dir = logs.join("WALs").join(server.to_string());
         fs.mkdirs(&wal_dir)?;
         let wal = Wal::open(WalOptions {
             fs: Arc::clone(fs),
             wal_dir,
-            old_dir: path("oldWALs"),
+            old_dir: logs.join("oldWALs"),
             prefix: evenkeel_wal::names::prefix(server),
             suffix: String::new(),
             config: WalConfig::default(),
@@ -281,7 +288,7 @@ impl Cluster {
             },
             operation_times: Arc::default(),
             wal: wal?,
-            wal_root: None,
+            wal_root,
             config: RegionConfig::default(),
             server: server.clone(),
             nonces,

@@ -71,7 +71,7 @@ pub fn warn_in_cluster(conf: &Configuration) {
 }
 
 /// Settings that have their effect in a RegionServer of a cluster only.
-const IN_CLUSTER: [&str; 2] = ["hbase.cluster.distributed", "hbase.wal.dir"];
+const IN_CLUSTER: [&str; 1] = ["hbase.cluster.distributed"];
 
 /// Returns the settings without an effect for a RegionServer of a cluster.
 pub fn lines_in_cluster(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {

@@ -1,7 +1,7 @@
 //! [`Settings`]: ports, directory and memory, from HBase's keys.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -189,25 +189,49 @@ pub fn root_location(conf: &Configuration) -> Result<Location> {
     location.map_err(|_| io_error(conf.unusable(KEY, "a local directory, or a file: or hdfs: URI")))
 }
 
-/// Where `hbase.wal.dir` is; `None` if logs are below the root directory.
+/// Where `hbase.wal.dir` is; `None` if logs are below the root directory. As in HBase
+/// (`CommonFSUtils.isValidWALRootDir`), it is not below the root directory; nor is the root
+/// directory in a directory of logs.
 ///
 /// # Errors
-/// One line about a value that names no file system, or a directory below the root.
+/// One line about a value that names no file system, or a directory that is not apart.
 pub fn wal_location(conf: &Configuration) -> Result<Option<Location>> {
     const KEY: &str = "hbase.wal.dir";
     let Some(text) = conf.get_trimmed(KEY).map_err(io_error)?.filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
-    let usable = "a directory that is not below hbase.rootdir, local or by a file: or hdfs: URI";
+    let usable = "a directory apart from hbase.rootdir, local or by a file: or hdfs: URI";
     let location = Location::of_setting(conf, &text).map_err(|_| io_error(conf.unusable(KEY, usable)))?;
     let root = root_location(conf)?;
-    if location.is_beside(&root) && location.path() == root.path() {
+    if !location.is_beside(&root) {
+        return Ok(Some(location));
+    }
+    let (dir, root) = (normalized(location.path()), normalized(root.path()));
+    if dir == root {
         return Ok(None);
     }
-    if location.is_beside(&root) && location.path().starts_with(root.path()) {
+    let first = root.strip_prefix(&dir).ok().and_then(|below| below.components().next());
+    let is_in_logs = first.is_some_and(|first| WAL_ROOT_DIRS.iter().any(|name| first.as_os_str() == *name));
+    if dir.starts_with(&root) || is_in_logs {
         return Err(io_error(conf.unusable(KEY, usable)));
     }
     Ok(Some(location))
+}
+
+/// The directories that a server creates below `hbase.wal.dir`.
+const WAL_ROOT_DIRS: [&str; 6] = ["WALs", "oldWALs", "corrupt", "data", "MasterData", "MasterProcWALs"];
+
+/// The absolute path without `.` and `..`, as Hadoop's `Path` has it.
+fn normalized(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut plain = PathBuf::new();
+    for part in absolute.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// Returns the total memory that the server may use: `evenkeel.memory.size`, or half of the
@@ -518,6 +542,33 @@ mod tests {
             assert_eq!(of(other), Ok(Some(other.to_owned())));
         }
         assert!(of("hdfs://nn/hbase/wals").is_err_and(|e| e.message().contains("hbase.wal.dir")));
+    }
+
+    #[test]
+    fn a_local_wal_directory_is_apart_from_the_root() {
+        let of = |root: &str, dir: &str| {
+            let mut conf = Configuration::new();
+            conf.set("hbase.rootdir", root);
+            conf.set("hbase.wal.dir", dir);
+            wal_location(&conf).map(|location| location.map(|location| location.path().to_owned()))
+        };
+        for (root, same) in [("/a/hbase", "file:///a/hbase/"), ("/a/hbase", "/a/./b/../hbase"), ("./x", "x")]
+        {
+            assert_eq!(of(root, same), Ok(None), "{root} {same}");
+        }
+        for (root, apart) in
+            [("/a/hbase", "/a/wals"), ("/a/hbase", "/a"), ("/a/hbase", "/a/hbase-wals"), ("x", "y")]
+        {
+            assert_eq!(of(root, apart), Ok(Some(apart.into())), "{root} {apart}");
+        }
+        for (root, within) in
+            [("/a", "/a/wals"), ("./x", "x/wals"), ("/a", "/b/../a/c"), ("/a/data/hbase", "/a")]
+        {
+            assert!(
+                of(root, within).is_err_and(|e| e.message().contains("hbase.wal.dir")),
+                "{root} {within}"
+            );
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use evenkeel_common::clock::Clock;
 use evenkeel_common::length;
 use evenkeel_common::{Configuration, Result, ServerName};
+use evenkeel_fs::FileSystem;
 use evenkeel_region::layout;
 use evenkeel_region::region::WalRoot;
 use evenkeel_regionserver::RegionServer;
@@ -23,6 +24,8 @@ pub struct Wals {
     pub meta: Arc<Wal>,
     /// The directory of both.
     pub dir: PathBuf,
+    /// The file system of that directory.
+    pub fs: Arc<dyn FileSystem>,
 }
 
 impl Wals {
@@ -61,7 +64,7 @@ impl Wals {
         // Writes to hbase:meta are synced to the disk regardless of their durability, because
         // directories of regions are created and deleted according to them.
         let meta = open(names.1, evenkeel_wal::names::META_SUFFIX, plan.meta_log_buffer, true)?;
-        Ok(Self { user, meta, dir })
+        Ok(Self { user, meta, dir, fs: Arc::clone(fs) })
     }
 }
 

@@ -87,7 +87,7 @@ pub use self::metrics::{
 pub use self::mob_files::MobCleaner;
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
-pub use self::open::write_region_info;
+pub use self::open::{has_recovered_edits, write_region_info, write_seq_id_file};
 pub use self::read::{RegionScanner, RowReader};
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
@@ -267,6 +267,14 @@ impl RegionEnv {
             Some(root) => (&root.fs, &root.path),
             None => (&self.stores.fs, &self.stores.root),
         }
+    }
+
+    /// Every directory below which recovered edits may be: [`RegionEnv::wal_root`] first, then the
+    /// root directory of the stores, which has those of logs that were written before
+    /// `hbase.wal.dir` was set (`HRegion.replayRecoveredEditsIfAny`).
+    pub fn edit_roots(&self) -> impl Iterator<Item = (&Arc<dyn FileSystem>, &Path)> {
+        let beside = self.wal_root.as_ref().map(|root| (&root.fs, &*root.path));
+        beside.into_iter().chain([(&self.stores.fs, &*self.stores.root)])
     }
 }
 

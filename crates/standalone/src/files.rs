@@ -10,7 +10,8 @@ use evenkeel_protocol::{PB_MAGIC, pb};
 /// The layout version that HBase 2 writes (`HConstants.FILE_SYSTEM_VERSION`).
 const LAYOUT_VERSION: &str = "8";
 const VERSION_FILE: &str = "hbase.version";
-const ID_FILE: &str = "hbase.id";
+/// The cluster's id (`HConstants.CLUSTER_ID_FILE_NAME`).
+pub const ID_FILE: &str = "hbase.id";
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// Creates or checks both files. Returns the cluster's id.
@@ -19,7 +20,13 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// `IOException` for another layout version or for files that cannot be read.
 pub fn prepare_root(fs: &dyn FileSystem, root: &Path) -> Result<String> {
     check_version(fs, &root.join(VERSION_FILE))?;
-    cluster_id(fs, &root.join(ID_FILE))
+    let path = root.join(ID_FILE);
+    if let Some(id) = read_cluster_id(fs, &path)? {
+        return Ok(id);
+    }
+    let id = uuid::Uuid::new_v4().to_string();
+    write_cluster_id(fs, &path, &id)?;
+    Ok(id)
 }
 
 fn check_version(fs: &dyn FileSystem, path: &Path) -> Result<()> {
@@ -38,21 +45,32 @@ fn check_version(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     Err(HBaseError::io(message))
 }
 
-fn cluster_id(fs: &dyn FileSystem, path: &Path) -> Result<String> {
+/// Reads a cluster's id; `None` if the file does not exist.
+///
+/// # Errors
+/// `IOException` for a file that cannot be read.
+pub fn read_cluster_id(fs: &dyn FileSystem, path: &Path) -> Result<Option<String>> {
     if !fs.exists(path)? {
-        let id = pb::ClusterId { cluster_id: uuid::Uuid::new_v4().to_string() };
-        fs.write_atomically(path, &evenkeel_protocol::with_magic(&id))?;
-        return Ok(id.cluster_id);
+        return Ok(None);
     }
     let bytes = fs.read_all(path, FILE_BYTES_MAX)?;
     // Very old clusters wrote plain text.
     if !bytes.starts_with(PB_MAGIC) {
-        return String::from_utf8(bytes)
-            .map_err(|_| HBaseError::io(format!("{}: not a cluster id", path.display())));
+        let id = String::from_utf8(bytes);
+        return id.map(Some).map_err(|_| HBaseError::io(format!("{}: not a cluster id", path.display())));
     }
     let id: pb::ClusterId = evenkeel_protocol::from_magic(&bytes)
         .map_err(|e| HBaseError::io(format!("{}: {e}", path.display())))?;
-    Ok(id.cluster_id)
+    Ok(Some(id.cluster_id))
+}
+
+/// Writes a cluster's id.
+///
+/// # Errors
+/// `IOException` from the file system.
+pub fn write_cluster_id(fs: &dyn FileSystem, path: &Path, id: &str) -> Result<()> {
+    let id = pb::ClusterId { cluster_id: id.to_owned() };
+    Ok(fs.write_atomically(path, &evenkeel_protocol::with_magic(&id))?)
 }
 
 #[cfg(test)]

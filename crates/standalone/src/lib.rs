@@ -17,6 +17,7 @@
 //! | `master_store` | what a stock master needs to take over the directory |
 //! | `ports` | the three ports |
 //! | `start` | the nine steps of a start |
+//! | `wal_dir` | the directory of the logs: `hbase.wal.dir` |
 //!
 //! The parts shared with a RegionServer of a cluster are in [`evenkeel_process`].
 
@@ -30,6 +31,7 @@ mod master_pages;
 mod master_store;
 mod ports;
 mod start;
+mod wal_dir;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -56,6 +58,7 @@ use evenkeel_rpc::{Executor, RpcServerHandle};
 use evenkeel_status_pages::Sampler;
 
 use self::endpoint::ZooKeeperThread;
+pub use self::wal_dir::recorded_wal_dir;
 
 /// The time limit for calls under way when the server stops.
 const CALLS_GRACE: Duration = Duration::from_secs(5);
@@ -67,6 +70,8 @@ pub struct Standalone {
     master: Arc<Master>,
     regionserver: Arc<RegionServer>,
     wals: Wals,
+    /// The URI of the directory of the logs, if that is not the root directory.
+    wal_dir: Option<String>,
     memory: MemoryMeter,
     rpc: Vec<RpcServerHandle>,
     executor: Arc<Executor>,
@@ -82,7 +87,8 @@ pub struct Standalone {
     /// Maintains the history of the status pages.
     sampler: Sampler,
     readiness: Arc<Readiness>,
-    _lock: Option<DirLock>,
+    /// The locks of the root directory and of the directory of the logs.
+    _locks: Vec<DirLock>,
 }
 
 impl Standalone {
@@ -138,7 +144,7 @@ impl Standalone {
              \x20 ZooKeeper endpoint   {host}:{zk}\n\
              \x20 master               {host}:{master}\n\
              \x20 RegionServer         {host}:{rs}\n\
-             {info}\x20 data                 {root}\n\
+             {info}\x20 data                 {root}\n{logs}\
              \x20 opened               {tables} tables, {regions} regions in {ms} ms{replay}\n\
              \n\
              \x20 connect              hbase shell            (finds {host}:{zk} by default when that is 2181)\n\
@@ -152,6 +158,11 @@ impl Standalone {
             master = s.master_port,
             rs = s.regionserver_port,
             root = s.root.display(),
+            logs = self
+                .wal_dir
+                .iter()
+                .map(|dir| format!("\x20 logs                 {dir}\n"))
+                .collect::<String>(),
             ms = self.started_in.as_millis(),
             pid = std::process::id(),
             exposure = self.exposures(),
@@ -225,7 +236,7 @@ impl Standalone {
         drop(self.info);
         drop(self.sampler);
         closed.and(logs)?;
-        recovery::remove_if_empty(self.master.file_system(), &self.wals.dir)?;
+        recovery::remove_if_empty(&*self.wals.fs, &self.wals.dir)?;
         progress.begin("");
         tracing::info!("stopped");
         self.failure.get().map_or(Ok(()), |reason| Err(HBaseError::io(reason)))

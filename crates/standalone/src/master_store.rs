@@ -16,7 +16,10 @@
 //! `<root>/MasterProcWALs` has the procedures of masters before HBase 2.3, which a later stock
 //! master imports. It is removed for the same reason as `proc`, once hbase:meta is open.
 //!
-//! The region is open only for this update. Its separate WAL is deleted before the next step.
+//! The region is open only for this update. Its separate WAL is deleted before the next step. With
+//! `hbase.wal.dir`, the region's WALs and `MasterProcWALs` are below that directory, as in HBase;
+//! those below the root directory are of a time before the setting, and are recovered or removed,
+//! too.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +32,7 @@ use evenkeel_common::{
 use evenkeel_fs::FileSystem;
 use evenkeel_region::layout;
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
-use evenkeel_region::region::{Region, RegionEnv};
+use evenkeel_region::region::{Region, RegionEnv, WalRoot};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 
@@ -62,16 +65,27 @@ pub fn record_meta_location(env: &RegionEnv, limits: SplitLimits) -> Result<()> 
     let (fs, root) = (&env.stores.fs, env.stores.root.join(DIR));
     let table = TableName::new("master", "store")?;
     let info = RegionInfo::new(table, Bytes::new(), Bytes::new(), REGION_ID);
-    move_back_replayed_wals(&**fs, &root, &info)?;
-    recovery::split_wals(fs, &root, &env.nonces, limits)?;
+    let below =
+        |(fs, root): (&Arc<dyn FileSystem>, &Path)| WalRoot { fs: Arc::clone(fs), path: root.join(DIR) };
+    let mut log_roots = Vec::new();
+    for logs in env.edit_roots().map(below) {
+        if log_roots.is_empty() || logs.fs.exists(&logs.path.join(layout::WALS_DIR))? {
+            log_roots.push(logs);
+        }
+    }
+    for logs in &log_roots {
+        move_back_replayed_wals(&*logs.fs, &logs.path, &info)?;
+        recovery::split_wals_of(logs, (&**fs, &root), &env.nonces, limits)?;
+    }
     let descriptor = prepare_region(&**fs, &root, &info)?;
-    let wal = open_wal(env, &root)?;
+    let wal_root = below(env.wal_root());
+    let wal = open_wal(env, &wal_root)?;
     let mut stores = env.stores.clone();
     stores.root.clone_from(&root);
     let own = RegionEnv {
         stores,
         wal: Arc::clone(&wal),
-        wal_root: None,
+        wal_root: env.wal_root.is_some().then_some(wal_root),
         config: env.config.clone(),
         server: env.server.clone(),
         nonces: Arc::clone(&env.nonces),
@@ -82,7 +96,7 @@ pub fn record_meta_location(env: &RegionEnv, limits: SplitLimits) -> Result<()> 
     update_region(&region, env)?;
     region.close(false)?;
     wal.close()?;
-    drop_wals(&**fs, &root)
+    log_roots.iter().try_for_each(drop_wals)
 }
 
 /// Removes the procedures of a master before HBase 2.3. Call it once hbase:meta is open: the server
@@ -90,11 +104,13 @@ pub fn record_meta_location(env: &RegionEnv, limits: SplitLimits) -> Result<()> 
 ///
 /// # Errors
 /// `IOException` from the file system.
-pub fn remove_old_procedures(fs: &dyn FileSystem, root: &Path) -> Result<()> {
-    let dir = root.join(OLD_PROCEDURES_DIR);
-    if fs.exists(&dir)? {
-        tracing::info!(path = %dir.display(), "procedures of an older stock master are removed");
-        fs.delete(&dir)?;
+pub fn remove_old_procedures(env: &RegionEnv) -> Result<()> {
+    for (fs, root) in env.edit_roots() {
+        let dir = root.join(OLD_PROCEDURES_DIR);
+        if fs.exists(&dir)? {
+            tracing::info!(path = %dir.display(), "procedures of an older stock master are removed");
+            fs.delete(&dir)?;
+        }
     }
     Ok(())
 }
@@ -137,11 +153,11 @@ fn descriptor(table: &TableName) -> Result<TableDescriptor> {
     Ok(plain.with_family(info.with("DATA_BLOCK_ENCODING", "ROW_INDEX_V1")))
 }
 
-fn open_wal(env: &RegionEnv, root: &Path) -> Result<Arc<Wal>> {
+fn open_wal(env: &RegionEnv, WalRoot { fs, path: root }: &WalRoot) -> Result<Arc<Wal>> {
     let wal_dir = root.join(layout::WALS_DIR).join(env.server.to_string());
-    env.stores.fs.mkdirs(&wal_dir)?;
+    fs.mkdirs(&wal_dir)?;
     let options = WalOptions {
-        fs: Arc::clone(&env.stores.fs),
+        fs: Arc::clone(fs),
         wal_dir,
         old_dir: root.join(layout::OLD_WALS_DIR),
         prefix: evenkeel_wal::names::prefix(&env.server),
@@ -185,7 +201,7 @@ fn rows(region: &Arc<Region>, families: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
 }
 
 /// Deletes the WALs, whose edits are all in store files.
-fn drop_wals(fs: &dyn FileSystem, root: &Path) -> Result<()> {
+fn drop_wals(WalRoot { fs, path: root }: &WalRoot) -> Result<()> {
     for dir in [layout::WALS_DIR, layout::OLD_WALS_DIR] {
         for entry in fs.list(&root.join(dir))? {
             fs.delete(&entry.path)?;

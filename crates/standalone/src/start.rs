@@ -1,7 +1,8 @@
 //! The start: nine steps in this order, each safe to repeat after a crash.
 //!
-//! 1. `claim_directory` locks the directory, and creates `hbase.version` and `hbase.id` in a new
-//!    one.
+//! 1. `claim_directories` locks the root directory, and the one of the logs if `hbase.wal.dir`
+//!    names another ([`wal_dir`]). It creates `hbase.version` and `hbase.id` in a new root
+//!    directory.
 //! 2. [`Ports::take`] opens the three ports and the info ports, which answer from now on: `/ready`
 //!    reports the current step.
 //! 3. `recover_wals` splits the WALs of every earlier run into `recovered.edits` and moves them to
@@ -22,6 +23,7 @@
 //! ends when it is dropped.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +38,7 @@ use evenkeel_master::connection::EmbeddedConnection;
 use evenkeel_master::meta::{MetaTable, TableState};
 use evenkeel_master::metrics::MasterSource;
 use evenkeel_master::namespaces::NamespaceTable;
-use evenkeel_master::recovery::SplitLimits;
+use evenkeel_master::recovery::{SplitLimits, UnclaimedWal};
 use evenkeel_master::service::MasterService;
 use evenkeel_master::{Master, MasterParts, Table, reconcile, recovery, regions, to_mirror_state};
 use evenkeel_metrics::{Record, Registry};
@@ -47,8 +49,9 @@ use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Hooks, Process, RpcEndpoint, Storage, executor_config, registry};
 use evenkeel_process::status::{self, Status, StatusParts};
 use evenkeel_process::{ProcessControl, Settings, connections, ignored_settings, io_error, security};
-use evenkeel_region::region::Region;
+use evenkeel_region::layout;
 use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_region::region::{Region, WalRoot};
 use evenkeel_regionserver::background::chore::Chore;
 use evenkeel_regionserver::metrics::source::SourceNames;
 use evenkeel_regionserver::{ClusterView, RegionServer, RegionServerParts};
@@ -60,7 +63,7 @@ use evenkeel_zookeeper::{ZkConfig, ZnodeTree};
 use crate::endpoint::ZooKeeperThread;
 use crate::master_pages::MasterPages;
 use crate::ports::Ports;
-use crate::{Standalone, files, master_store};
+use crate::{Standalone, files, master_store, wal_dir};
 
 /// Starts a server; see [`Standalone::start_on`].
 pub(crate) fn start(
@@ -69,7 +72,7 @@ pub(crate) fn start(
     ProcessControl { stop, log_levels, settings }: ProcessControl,
 ) -> Result<Standalone> {
     let began = clock::monotonic();
-    let process = Process::new(fs, conf, stop)?;
+    let mut process = Process::new(fs, conf, stop)?;
     security::reject_open_master(&process.conf, process.settings.bind_address)?;
     ignored_settings::warn(&process.conf);
     let runtime_settings = RuntimeSettings::new(
@@ -78,7 +81,7 @@ pub(crate) fn start(
         Arc::clone(&log_levels),
         &process.settings.region,
     );
-    let (lock, cluster_id) = claim_directory(&process)?;
+    let (locks, cluster_id) = claim_directories(&mut process)?;
     let (ports, info_ports) = Ports::take(&process.settings, &process.conf, &cluster_id)?;
     let pages_of_start = info_parts(&process, &log_levels, &ports.shared.rpc_metrics);
     let info = InfoServers::start(info_ports, &pages_of_start, &process.supervisor)?;
@@ -115,6 +118,7 @@ pub(crate) fn start(
         master,
         regionserver,
         wals: storage.wals,
+        wal_dir: process.wal_root.as_ref().map(wal_dir::uri_of),
         memory: serving.memory,
         rpc: serving.rpc,
         executor: serving.executor,
@@ -128,7 +132,7 @@ pub(crate) fn start(
         started_in: clock::since(began),
         settings: process.settings,
         failure: process.failure,
-        _lock: lock,
+        _locks: locks,
     })
 }
 
@@ -143,29 +147,32 @@ fn finish_start(process: &Process, storage: &Storage, master: &Arc<Master>) -> R
     Ok(())
 }
 
-/// Step 1. Returns the lock and the cluster's id. What an earlier process left is made durable
+/// Step 1. Returns the locks and the cluster's id. What an earlier process left is made durable
 /// before anything relies on it. A directory on HDFS has no lock: there the next step ends the logs
 /// of an earlier server, which can then write no more.
-fn claim_directory(process: &Process) -> Result<(Option<DirLock>, String)> {
-    let root = &process.settings.root;
-    process.fs.mkdirs(root).map_err(|e| HBaseError::io(format!("{}: {e}", root.display())))?;
+fn claim_directories(process: &mut Process) -> Result<(Vec<DirLock>, String)> {
+    let (fs, root) = (Arc::clone(&process.fs), process.settings.root.clone());
+    fs.mkdirs(&root).map_err(|e| HBaseError::io(format!("{}: {e}", root.display())))?;
     let wait = process.settings.lock_wait;
     let waits = |error: &std::io::Error| {
         tracing::warn!(%error, wait_ms = length::whole_ms(wait), "waits for the other process to end");
     };
-    let lock = match process.fs.is_remote() {
-        true => None,
-        false => Some(DirLock::acquire_within(root, wait, waits)?),
-    };
+    let lock = |dir: &Path| Ok::<_, HBaseError>(DirLock::acquire_within(dir, wait, waits)?);
+    let of_root = if fs.is_remote() { None } else { Some(lock(&root)?) };
+    let of_logs = wal_dir::open(process, lock)?;
     process.sync_storage()?;
-    let cluster_id = files::prepare_root(&*process.fs, root)?;
-    Ok((lock, cluster_id))
+    let is_new = !fs.exists(&layout::region_dir(&root, &RegionInfo::meta()))?;
+    let cluster_id = files::prepare_root(&*fs, &root)?;
+    wal_dir::check(process, &cluster_id, is_new)?;
+    Ok((of_root.into_iter().chain(of_logs).collect(), cluster_id))
 }
 
 /// The state recovered from the WALs of earlier runs, and the name of this run.
 struct Recovery {
     nonces: Arc<NonceManager>,
     recovered: recovery::Recovered,
+    /// The WALs that are still where their server wrote them, by their root directory.
+    unclaimed: Vec<(WalRoot, Vec<UnclaimedWal>)>,
     /// Its start code is later than every recovered edit.
     name: ServerName,
 }
@@ -179,10 +186,15 @@ fn split_limits(settings: &Settings) -> SplitLimits {
 fn recover_wals(process: &Process) -> Result<Recovery> {
     let (settings, clock) = (&process.settings, &process.clock);
     let nonces = process.nonces();
-    let limits = split_limits(settings);
-    let recovered = recovery::split_wals(&process.fs, &settings.root, &nonces, limits)?;
+    let (limits, regions) = (split_limits(settings), (&*process.fs, &*settings.root));
+    let (mut recovered, mut unclaimed) = (recovery::Recovered::default(), Vec::new());
+    for logs in wal_dir::log_roots(process)? {
+        let of_root = recovery::split_wals_of(&logs, regions, &nonces, limits)?;
+        unclaimed.push((logs, of_root.unclaimed.clone()));
+        recovered.add(of_root);
+    }
     let name = ServerName::new(&settings.host, settings.regionserver_port, clock.now_ms());
-    Ok(Recovery { nonces, recovered, name })
+    Ok(Recovery { nonces, recovered, unclaimed, name })
 }
 
 /// hbase:meta, open.
@@ -197,7 +209,7 @@ fn open_meta(process: &Process, storage: &Storage) -> Result<OpenMeta> {
     master_store::record_meta_location(&storage.meta_env, limits)?;
     let region = regions::open_meta(&storage.meta_env)?;
     let table = MetaTable::new(Arc::clone(&region), Arc::clone(&process.clock))?;
-    master_store::remove_old_procedures(&*process.fs, &process.settings.root)?;
+    master_store::remove_old_procedures(&storage.meta_env)?;
     Ok(OpenMeta { region, table })
 }
 
@@ -218,8 +230,13 @@ fn reconcile_tables(
 ) -> Result<Catalog> {
     let is_whole = recovery.recovered.damaged == 0;
     let (fs, root) = (&*process.fs, &process.settings.root);
-    let mut tables = reconcile::reconcile(fs, root, &meta.table, is_whole)?;
-    recovery::keep_lost_edits(fs, root, &meta.table, is_whole, &recovery.recovered.unclaimed)?;
+    let edits: Vec<_> = storage.user_env.edit_roots().map(|(fs, root)| (&**fs, root)).collect();
+    let mut tables = reconcile::reconcile(fs, root, &edits, &meta.table, is_whole)?;
+    let is_whole = is_whole && !recovery.recovered.unclaimed.iter().any(UnclaimedWal::is_of_meta);
+    for (logs, unclaimed) in &recovery.unclaimed {
+        recovery::keep_lost_edits(&*logs.fs, &logs.path, &meta.table, is_whole, unclaimed)?;
+    }
+    wal_dir::remove_left_dir(process)?;
     let namespace_region = regions::open_namespace(&storage.user_env, &meta.table, &mut tables)?;
     let namespaces = NamespaceTable::new(Arc::clone(&namespace_region), Arc::clone(&process.clock));
     namespaces.ensure_built_in()?;

@@ -22,8 +22,13 @@ struct Scene {
 
 impl Scene {
     fn start(root: &str, rows: usize) -> Self {
+        Self::start_with_logs_in("", root, rows)
+    }
+
+    fn start_with_logs_in(wal_dir: &str, root: &str, rows: usize) -> Self {
         let settings = [
             ("hbase.rootdir", root),
+            ("hbase.wal.dir", wal_dir),
             ("evenkeel.memory.size", "256m"),
             // DataNodes answer late while other tests use the CPUs.
             ("hbase.regionserver.wal.roll.on.sync.ms", "60000"),
@@ -171,4 +176,33 @@ fn a_standalone_server_runs_on_hdfs() {
         .map(|path| keys_of(path).lines().filter(|line| line.starts_with("K: ")).count())
         .sum();
     assert_eq!(cells, rows + 350, "cells of the store files after a major compaction");
+}
+
+/// Logs on HDFS, and tables there in another directory, or on a local disk.
+#[test]
+fn a_standalone_server_has_its_logs_in_another_directory_on_hdfs() {
+    let mut turn = Turn::take();
+    let address = turn.cluster().address();
+    let folder = interop::work().join("run").join(format!("wal-dir-hdfs.{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("made");
+    let local = format!("file://{}", folder.join("hbase").display());
+    let roots = [format!("hdfs://{address}/apart/hbase"), local];
+    for (root, wals) in roots.iter().zip(["wals-of-hdfs", "wals-of-local"]) {
+        let wals = format!("hdfs://{address}/{wals}");
+        let mut scene = Scene::start_with_logs_in(&wals, root, 0);
+        scene.create();
+        scene.write(100);
+        scene.flush();
+        for _ in 0..2 {
+            scene.write(100);
+            let Scene { server, rows, .. } = scene;
+            server.kill();
+            scene = Scene::start_with_logs_in(&wals, root, rows);
+            scene.check();
+        }
+        drop(scene);
+        let summary = tool(&["verify", root]);
+        assert!(summary.contains(" 0 faults") && !summary.contains(" 0 WALs"), "{summary}");
+        println!("{root}: {summary}");
+    }
 }

@@ -19,6 +19,7 @@ use evenkeel_master::descriptors;
 use evenkeel_master::meta::{INFO, TABLE};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
+use evenkeel_region::region::WalRoot;
 use evenkeel_region::store_file_tracker::{self, TrackerKind, TrackerSettings};
 use evenkeel_wal::WalReader;
 
@@ -58,11 +59,12 @@ impl Catalog {
     }
 }
 
-/// Reads hbase:meta below a root directory; `None` if there is none.
+/// Reads hbase:meta below a root directory; `None` if there is none. `log_roots` are all
+/// directories below which its logs and recovered edits may be.
 ///
 /// # Errors
 /// I/O errors of a directory.
-pub fn read(fs: &dyn FileSystem, root: &Path) -> Result<Option<Catalog>> {
+pub fn read(fs: &dyn FileSystem, root: &Path, log_roots: &[WalRoot]) -> Result<Option<Catalog>> {
     let dir = layout::region_dir(root, &RegionInfo::meta());
     if !fs.exists(&dir)? {
         return Ok(None);
@@ -73,11 +75,14 @@ pub fn read(fs: &dyn FileSystem, root: &Path) -> Result<Option<Catalog>> {
     for family in [INFO, TABLE] {
         reading.store(&dir, family)?;
     }
-    let mut wals = list(fs, &dir.join(layout::RECOVERED_EDITS_DIR))?;
-    for server in list(fs, &root.join(layout::WALS_DIR))? {
-        wals.extend(list(fs, &server.path)?);
+    for WalRoot { fs, path: root } in log_roots {
+        let dir = layout::region_dir(root, &RegionInfo::meta());
+        let mut wals = list(&**fs, &dir.join(layout::RECOVERED_EDITS_DIR))?;
+        for server in list(&**fs, &root.join(layout::WALS_DIR))? {
+            wals.extend(list(&**fs, &server.path)?);
+        }
+        wals.iter().filter(|wal| !wal.is_dir && wal.len > 0).for_each(|wal| reading.wal(&**fs, wal));
     }
-    wals.iter().filter(|wal| !wal.is_dir && wal.len > 0).for_each(|wal| reading.wal(wal));
     Ok(Some(reading.finish()))
 }
 
@@ -157,9 +162,9 @@ impl CatalogReader<'_> {
         Ok(())
     }
 
-    fn wal(&mut self, file: &FileStatus) {
+    fn wal(&mut self, fs: &dyn FileSystem, file: &FileStatus) {
         let meta = RegionInfo::meta();
-        let mut reader = match WalReader::open(self.fs, &file.path) {
+        let mut reader = match WalReader::open(fs, &file.path) {
             Ok(reader) => reader,
             Err(error) => return self.warnings.push(error.to_string()),
         };

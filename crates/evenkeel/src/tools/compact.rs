@@ -21,6 +21,7 @@ use evenkeel_master::descriptors;
 use evenkeel_master::regions::truncate;
 use evenkeel_region::layout;
 use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::region::WalRoot;
 use evenkeel_region::store::{Store, StoreConfig, StoreEnv};
 
 use super::ErrorText;
@@ -44,6 +45,10 @@ pub struct CompactArgs {
     /// Compact all files of each store into one, even if no compaction is due
     #[arg(long)]
     major: bool,
+    /// The directory of its logs (hbase.wal.dir), local or by an hdfs: URI; otherwise the one that
+    /// the last start of Evenkeel has recorded, otherwise DIR
+    #[arg(long = "wal-dir", value_name = "DIR")]
+    wal_dir: Option<PathBuf>,
     /// Compact each store once; otherwise until nothing is due
     #[arg(long = "compactOnce", alias = "compact-once")]
     once: bool,
@@ -63,7 +68,8 @@ pub fn run(args: &CompactArgs) -> Result<ExitCode, ErrorText> {
         false => Some(DirLock::acquire(&root).map_err(|e| e.to_string())?),
     };
     let config = StoreConfig::from_configuration(&args.storage.configuration()?);
-    let done = compact(args, (fs, root), config.map_err(|e| e.to_string())?)
+    let log_roots = args.storage.log_roots((&fs, &root), args.wal_dir.as_deref())?;
+    let done = compact(args, (fs, root), &log_roots, config.map_err(|e| e.to_string())?)
         .map_err(|error| error.message().to_owned())?;
     drop(lock);
     let (stores, before, after) = (done.stores, done.bytes_before, done.bytes_after);
@@ -87,6 +93,7 @@ struct CompactTotals {
 fn compact(
     args: &CompactArgs,
     (fs, root): (Arc<dyn FileSystem>, PathBuf),
+    log_roots: &[WalRoot],
     config: StoreConfig,
 ) -> Result<CompactTotals> {
     let env = StoreEnv {
@@ -102,7 +109,7 @@ fn compact(
         chunks: ChunkPool::new(0),
         config,
     };
-    let stores = stores(&env, args.table.as_ref())?;
+    let stores = stores(&env, log_roots, args.table.as_ref())?;
     let mut progress = Progress::new(stores.iter().map(|store| store.bytes).sum());
     let mut done = CompactTotals::default();
     for at in stores {
@@ -139,9 +146,9 @@ struct StoreAt {
 }
 
 /// The stores to compact.
-fn stores(env: &StoreEnv, wanted: Option<&TableName>) -> Result<Vec<StoreAt>> {
+fn stores(env: &StoreEnv, log_roots: &[WalRoot], wanted: Option<&TableName>) -> Result<Vec<StoreAt>> {
     let fs = &*env.fs;
-    let catalog = catalog::read(fs, &env.root)?.unwrap_or_default();
+    let catalog = catalog::read(fs, &env.root, log_roots)?.unwrap_or_default();
     if let Some(warning) = catalog.warnings.first() {
         // A split parent must not be taken for a region in service.
         return Err(HBaseError::io(format!("hbase:meta cannot be read in full: {warning}")));

@@ -1,4 +1,5 @@
-//! The files that a tool reads: local ones, or those of an `hdfs:` URI.
+//! The files that a tool reads: local ones, or those of an `hdfs:` URI; and the logs of a root
+//! directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,6 +7,8 @@ use std::sync::Arc;
 use clap::Args;
 use evenkeel_common::Configuration;
 use evenkeel_fs::{FileSystem, LocalFileSystem, Location};
+use evenkeel_region::region::WalRoot;
+use evenkeel_standalone::recorded_wal_dir;
 
 use super::ErrorText;
 
@@ -40,5 +43,25 @@ impl StorageArgs {
         };
         let fs = location.file_system(&conf).map_err(|e| e.to_string())?;
         Ok((fs, location.path().to_owned()))
+    }
+
+    /// Returns every directory below which logs of a root directory may be: itself first, then
+    /// `wal_dir` (`hbase.wal.dir`), or else the one that the last start of a server recorded.
+    ///
+    /// # Errors
+    /// If that directory does not exist; as [`StorageArgs::locate`].
+    pub fn log_roots(
+        &self,
+        (fs, root): (&Arc<dyn FileSystem>, &Path),
+        wal_dir: Option<&Path>,
+    ) -> Result<Vec<WalRoot>, ErrorText> {
+        let mut roots = vec![WalRoot { fs: Arc::clone(fs), path: root.to_owned() }];
+        let recorded = recorded_wal_dir(&**fs, root).map_err(|e| e.message().to_owned())?;
+        if let Some(dir) = wal_dir.map(Path::to_owned).or(recorded.map(PathBuf::from)) {
+            let (fs, path) = self.locate(&dir)?;
+            fs.list(&path).map_err(|e| e.to_string())?;
+            roots.push(WalRoot { fs, path });
+        }
+        Ok(roots)
     }
 }

@@ -31,6 +31,7 @@ use clap::Args;
 use evenkeel_block_cache::LruBlockCache;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result};
 use evenkeel_fs::FileSystem;
+use evenkeel_region::region::WalRoot;
 use evenkeel_wal::{ReadError, WalEnd, WalReader};
 
 pub use self::tables::read_region_info;
@@ -47,6 +48,10 @@ pub struct VerifyArgs {
     /// The root directory (hbase.rootdir), local or by an hdfs: URI
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+    /// The directory of its logs (hbase.wal.dir), local or by an hdfs: URI; otherwise the one that
+    /// the last start of Evenkeel has recorded, otherwise DIR
+    #[arg(long = "wal-dir", value_name = "DIR")]
+    wal_dir: Option<PathBuf>,
     /// Print the name of every file
     #[arg(short, long)]
     verbose: bool,
@@ -61,9 +66,19 @@ pub struct VerifyArgs {
 pub fn run(args: &VerifyArgs) -> Result<ExitCode, ErrorText> {
     let (fs, dir) = args.storage.locate(&args.dir)?;
     check_is_root(&*fs, &dir)?;
+    let (log_roots, missing) = match args.storage.log_roots((&fs, &dir), args.wal_dir.as_deref()) {
+        // A copy of a root directory may be without its logs.
+        Err(why) if args.wal_dir.is_none() => {
+            (vec![WalRoot { fs: Arc::clone(&fs), path: dir.clone() }], Some(why))
+        }
+        log_roots => (log_roots?, None),
+    };
     let mut out = io::stdout().lock();
     let mut report = Report::new(&mut out);
-    let checked = check(&*fs, &dir, args.verbose, &mut report);
+    if let Some(why) = missing {
+        report.note(format_args!("the directory of the logs cannot be read: {why}"));
+    }
+    let checked = check(&*fs, &dir, &log_roots, args.verbose, &mut report);
     let summary = checked.map_err(|error| error.message().to_owned())?;
     report.say(&summary);
     report.said.map_err(|error| error.to_string())?;
@@ -93,20 +108,33 @@ struct FileToRead {
     work: FileKind,
 }
 
-/// Checks the whole root directory; returns the summary line.
-fn check(fs: &dyn FileSystem, root: &Path, verbose: bool, report: &mut Report<'_>) -> Result<String> {
-    let catalog = catalog::read(fs, root)?;
+/// Checks the whole root directory, and the logs in another directory; returns the summary line.
+/// The first of `log_roots` is the root directory.
+fn check(
+    fs: &dyn FileSystem,
+    root: &Path,
+    log_roots: &[WalRoot],
+    verbose: bool,
+    report: &mut Report<'_>,
+) -> Result<String> {
+    let catalog = catalog::read(fs, root, log_roots)?;
     for warning in catalog.iter().flat_map(|catalog| &catalog.warnings) {
         report.note(format_args!("hbase:meta was read only in part: {warning}"));
     }
     if catalog.is_none() {
         report.note(format_args!("{}: there is no hbase:meta to compare with", root.display()));
     }
-    let items = tables::plan(fs, root, catalog.as_ref(), report)?;
-    let bytes = items.iter().map(|item| item.bytes).sum();
-    read_all(fs, &items, verbose, bytes, report);
-    let wals = items.iter().filter(|item| matches!(item.work, FileKind::Wal)).count();
-    let files = items.len() - wals;
+    let mut plans = vec![(fs, tables::plan(fs, root, catalog.as_ref(), report)?)];
+    for logs in log_roots.iter().skip(1) {
+        plans.push((&*logs.fs, tables::plan_logs(&*logs.fs, &logs.path)?));
+    }
+    let (mut files, mut wals, mut bytes) = (0, 0, 0);
+    for (fs, items) in plans {
+        let of_plan: u64 = items.iter().map(|item| item.bytes).sum();
+        read_all(fs, &items, verbose, of_plan, report);
+        let of_logs = items.iter().filter(|item| matches!(item.work, FileKind::Wal)).count();
+        (files, wals, bytes) = (files + items.len() - of_logs, wals + of_logs, bytes + of_plan);
+    }
     let (faults, notes) = (report.faults, report.notes);
     Ok(format!("{files} store files, {wals} WALs, {bytes} bytes read: {faults} faults, {notes} notes"))
 }
@@ -259,11 +287,42 @@ mod tests {
     }
 
     fn verified(fs: &MemoryFileSystem) -> (u64, String) {
+        verified_with_logs(fs, &[])
+    }
+
+    fn verified_with_logs(fs: &MemoryFileSystem, log_roots: &[WalRoot]) -> (u64, String) {
         let mut out = Vec::new();
         let mut report = Report::new(&mut out);
-        let summary = check(fs, Path::new(ROOT), false, &mut report).expect("listed");
+        let summary = check(fs, Path::new(ROOT), log_roots, false, &mut report).expect("listed");
         let faults = report.faults;
         (faults, format!("{}{summary}", String::from_utf8(out).expect("text")))
+    }
+
+    #[test]
+    fn logs_and_recovered_edits_in_another_directory_are_read() {
+        let (fs, _) = store_with_file("0af9");
+        let logs = MemoryFileSystem::new();
+        let root =
+            |fs: &MemoryFileSystem, path: &str| WalRoot { fs: Arc::new(fs.clone()), path: path.into() };
+        let log_roots = [root(&fs, ROOT), root(&logs, "/wals")];
+        let region = format!("data/default/t/{}", "0".repeat(32));
+        let broken = [
+            "WALs/h,1,2/h%2C1%2C2.17".to_owned(),
+            "oldWALs/h%2C1%2C2.16".to_owned(),
+            "MasterData/oldWALs/h%2C1%2C2.15".to_owned(),
+            format!("{region}/recovered.edits/0000000000000000007"),
+        ];
+        for name in &broken {
+            logs.write_atomically(&Path::new("/wals").join(name), &b"not a log".repeat(50)).expect("written");
+        }
+        logs.write_atomically(&Path::new("/wals").join(format!("{region}/recovered.edits/9.seqid")), b"")
+            .expect("written");
+        let (faults, text) = verified_with_logs(&fs, &log_roots);
+        assert!(faults == 4 && text.contains("1 store files, 4 WALs"), "{text}");
+        for name in &broken {
+            assert!(text.contains(&format!("fault: /wals/{name}")), "{name}: {text}");
+        }
+        assert_eq!(verified(&fs).0, 0);
     }
 
     #[test]

@@ -11,3 +11,4 @@ mod faults;
 mod kill9;
 mod panics;
 mod stop;
+mod wal_dir;

@@ -26,6 +26,10 @@ impl Fixture {
     }
 
     fn with(settings: &[(&str, &str)]) -> Self {
+        Self::with_wal_root(settings, None)
+    }
+
+    fn with_wal_root(settings: &[(&str, &str)], wal_root: Option<&WalRoot>) -> Self {
         let mut conf = Configuration::new();
         for key in ["hbase.master.hfilecleaner.ttl", "hbase.master.logcleaner.ttl"] {
             conf.set(key, TTL_MS.to_string());
@@ -35,6 +39,7 @@ impl Fixture {
         let cleaners = Cleaners::new(
             Arc::new(fs.clone()),
             Path::new("/"),
+            wal_root,
             Arc::clone(&clock) as _,
             &CleanerSettings::from(&conf).expect("legal"),
         );
@@ -87,6 +92,27 @@ impl Fixture {
         let snapshot = Snapshot { description, table: TableDescriptor::new(table), regions: vec![region] };
         self.store().prepare(&snapshot).expect("written");
     }
+}
+
+#[test]
+fn logs_are_deleted_below_both_root_directories() {
+    let logs = MemoryFileSystem::new();
+    let wal_root = WalRoot { fs: Arc::new(logs.clone()), path: "/wals".into() };
+    let fixture = Fixture::with_wal_root(&[], Some(&wal_root));
+    let old = ["oldWALs/h%2C1%2C2.17", "MasterData/oldWALs/h%2C1%2C2.17"];
+    let kept = Path::new("/wals/WALs/h,1,2/h%2C1%2C2.18");
+    for name in old {
+        fixture.write(name);
+        logs.write_atomically(&wal_root.path.join(name), b"x").expect("written");
+    }
+    logs.write_atomically(kept, b"x").expect("written");
+    assert_eq!(fixture.run(), Cleaned { kept: 4, ..Cleaned::default() });
+    assert_eq!(fixture.run_late().files, 4);
+    for name in old {
+        assert!(!fixture.is_there(name), "{name}");
+        assert!(!logs.exists(&wal_root.path.join(name)).expect("looked"), "{name}");
+    }
+    assert!(logs.exists(kept).expect("looked"));
 }
 
 #[test]

@@ -28,6 +28,15 @@ const REGION_INFO_BYTES_MAX: u64 = 1 << 20;
 /// The prefix of the intent records of bulk loads in progress, in a region's `.tmp`.
 const BULK_LOAD_PREFIX: &str = ".bulkload-";
 
+/// Where regions are, and their recovered edits.
+#[derive(Clone, Copy)]
+pub(super) struct RegionRoots<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) root: &'a Path,
+    /// The file systems and root directories below which recovered edits are.
+    pub(super) edits: &'a [(&'a dyn FileSystem, &'a Path)],
+}
+
 /// A region's directory that hbase:meta does not list.
 struct Orphan {
     dir: FileStatus,
@@ -40,13 +49,13 @@ struct Orphan {
 /// # Errors
 /// `IOException` from the file system.
 pub(super) fn adopt(
-    fs: &dyn FileSystem,
-    root: &Path,
+    roots: RegionRoots<'_>,
     table: &TableName,
     dirs: Vec<FileStatus>,
     known: &[RegionInfo],
     meta_is_complete: bool,
 ) -> Result<Vec<RegionInfo>> {
+    let RegionRoots { fs, root, .. } = roots;
     let mut orphans: Vec<_> =
         dirs.into_iter().map(|dir| Orphan { info: region_info(fs, &dir, table), dir }).collect();
     orphans.sort_by_key(|orphan| std::cmp::Reverse(orphan.info.as_ref().map(RegionInfo::region_id)));
@@ -63,7 +72,7 @@ pub(super) fn adopt(
             (Some(_), Some(other)) => format!("it overlaps {}", other.name_text()),
             (None, _) => "it has no readable .regioninfo".to_owned(),
         };
-        if meta_is_complete && !holds_data(fs, &dir.path)? {
+        if meta_is_complete && !holds_data(roots, table, &dir)? {
             tracing::warn!(%table, region = dir.name(), why, "region without data, not in hbase:meta; archived");
             archive_region_dir(fs, root, table, dir.name())?;
         } else {
@@ -111,22 +120,32 @@ pub(super) fn log_holes(table: &TableName, regions: &[RegionInfo]) {
     }
 }
 
-/// Returns true if a region's directory holds anything but references and lists of files. Links
-/// count as data: the files that they point to may be in use nowhere else.
-fn holds_data(fs: &dyn FileSystem, region_dir: &Path) -> Result<bool> {
-    for family in family_dirs(fs, region_dir)? {
+/// Returns true if a region's directory holds anything but references and lists of files, or if the
+/// region has recovered edits. Links count as data: the files that they point to may be in use
+/// nowhere else.
+fn holds_data(
+    RegionRoots { fs, edits, .. }: RegionRoots<'_>,
+    table: &TableName,
+    region: &FileStatus,
+) -> Result<bool> {
+    for family in family_dirs(fs, &region.path)? {
         let is_data = |entry: &FileStatus| entry.is_dir || !is_reference(entry.name());
         if fs.list(&family.path)?.iter().any(|entry| entry.name() != LIST_DIR && is_data(entry)) {
             return Ok(true);
         }
     }
-    let has = |dir: &str, is_data: &dyn Fn(&FileStatus) -> bool| -> Result<bool> {
-        let dir = region_dir.join(dir);
-        Ok(fs.exists(&dir)? && fs.list(&dir)?.iter().any(is_data))
+    let has = |fs: &dyn FileSystem, dir: &Path, is_data: &dyn Fn(&FileStatus) -> bool| -> Result<bool> {
+        Ok(fs.exists(dir)? && fs.list(dir)?.iter().any(is_data))
     };
     let is_edits = |file: &FileStatus| !file.is_dir && file.name().bytes().all(|byte| byte.is_ascii_digit());
-    Ok(has(layout::RECOVERED_EDITS_DIR, &is_edits)?
-        || has(layout::TMP_DIR, &|file| file.name().starts_with(BULK_LOAD_PREFIX))?)
+    for (fs, root) in edits {
+        let dir = layout::table_dir(root, table).join(region.name()).join(layout::RECOVERED_EDITS_DIR);
+        if has(*fs, &dir, &is_edits)? {
+            return Ok(true);
+        }
+    }
+    let is_load = |file: &FileStatus| file.name().starts_with(BULK_LOAD_PREFIX);
+    has(fs, &region.path.join(layout::TMP_DIR), &is_load)
 }
 
 #[cfg(test)]

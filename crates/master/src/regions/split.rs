@@ -13,11 +13,9 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, KeyBuf, RegionInfo, Result, TableName, clock};
-use evenkeel_fs::CreateOptions;
 use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_protocol::pb;
-use evenkeel_region::layout;
-use evenkeel_region::region::Region;
+use evenkeel_region::region::{Region, write_seq_id_file};
 use evenkeel_region::store_file_tracker::{ListedFile, StoreFileTracker, TrackerKind};
 
 use crate::meta::{MetaChange, MetaRegion, TableState};
@@ -154,11 +152,7 @@ impl Master {
         for (family, (kind, files)) in created {
             self.track_files(&dir.join(family), kind, files)?;
         }
-        let edits = dir.join(layout::RECOVERED_EDITS_DIR);
-        let options = CreateOptions { overwrite: true, parents: true, ..CreateOptions::SMALL };
-        let mut file = self.fs().create(&edits.join(format!("{seq_id}.seqid")), options)?;
-        file.sync()?;
-        Ok(file.close()?)
+        write_seq_id_file(&self.parts.region_env, child, seq_id)
     }
 
     /// Lists the files of a new region's family.
@@ -274,6 +268,7 @@ impl Master {
                 archived += self.forget_merge_parents(&region)?;
             }
         }
+        self.remove_unused_wal_dirs()?;
         Ok(archived)
     }
 

@@ -13,6 +13,7 @@ use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo,
 use evenkeel_metrics::activity::{self, ActivityKind, RunningActivity};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::snapshot_description::Type;
+use evenkeel_region::region::has_recovered_edits;
 use evenkeel_region::store::{Store, StoreEnv};
 use evenkeel_region::{layout, snapshot_manifest};
 use prost::Message;
@@ -220,12 +221,9 @@ impl Master {
     /// Replays edits from a dead server's logs into store files, and finishes bulk loads, for a
     /// region that has not been opened since.
     pub(crate) fn replay_edits(&self, table: &Table, info: &RegionInfo) -> Result<()> {
-        let dir = self.region_dir(info);
-        let is_log = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
+        let dir = self.region_dir(info).join(layout::TMP_DIR);
         let is_load = |name: &str| name.starts_with(layout::BULK_LOAD_MANIFEST_PREFIX);
-        if self.has_file(&dir.join(layout::RECOVERED_EDITS_DIR), is_log)?
-            || self.has_file(&dir.join(layout::TMP_DIR), is_load)?
-        {
+        if has_recovered_edits(&self.parts.region_env, info)? || self.has_file(&dir, is_load)? {
             // Replayed edits are in store files once the region is open, and nothing else was
             // written to it.
             drop(self.open_regions(&table.descriptor, vec![info.clone()])?);

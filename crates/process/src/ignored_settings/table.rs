@@ -346,7 +346,6 @@ pub(super) const IGNORED: &[Ignored] = &[
         &["asyncfs", "filesystem", "defaultProvider"],
         ONE_LOG,
     ),
-    Ignored::new(&["hbase.wal.dir"], &[""], "WALs of a standalone server are below hbase.rootdir"),
     Ignored::new(
         &["hbase.regionserver.logroll.errors.tolerated"],
         &[],

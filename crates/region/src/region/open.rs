@@ -13,6 +13,12 @@
 //! or below it is in a store file, or its family was deleted since. The second case matters: a
 //! family that is deleted and added again is a new store without files. Its greatest sequence id is
 //! 0, while logs still hold the edits of the old family.
+//!
+//! **Two directories of edits.** Recovered edits and the `.seqid` file are in a region's directory
+//! below the root directory of the logs (`hbase.wal.dir`). Those of a time before that setting are
+//! below `hbase.rootdir`, so both are read, as in HBase. The files of both are replayed in the
+//! order of their sequence ids: a flush in the middle of a replay records that all edits up to its
+//! sequence id are in files.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -26,7 +32,7 @@ use bytes::Bytes;
 use evenkeel_common::{
     CellComparator, ColumnFamilyDescriptor, HBaseError, KeyValue, RegionInfo, Result, TableDescriptor,
 };
-use evenkeel_fs::{CreateOptions, FileSystem};
+use evenkeel_fs::{CreateOptions, FileStatus, FileSystem};
 use evenkeel_protocol::pb::region_event_descriptor::EventType;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use evenkeel_wal::markers::{self, Marker};
@@ -160,7 +166,7 @@ impl Region {
         let in_files: Vec<u64> = self.stores.iter().map(|s| s.max_seq_id().max(settled)).collect();
         let (mut cells, mut damaged) = (0, Vec::new());
         for file in &files {
-            let (of_file, is_damaged) = self.replay_file(file, &in_files)?;
+            let (of_file, is_damaged) = self.replay_file(file.fs, &file.path, &in_files)?;
             cells += of_file;
             damaged.extend(is_damaged.then_some(file));
         }
@@ -169,17 +175,16 @@ impl Region {
         }
         damaged.into_iter().try_for_each(|file| self.quarantine_edits(file))?;
         for file in &files {
-            self.env.wal_root().0.delete(file)?;
+            file.fs.delete(&file.path)?;
         }
         Ok(cells)
     }
 
     /// Moves a damaged edit file to the directory of corrupt files, where it replaces none. Its
     /// readable edits are replayed.
-    fn quarantine_edits(&self, file: &Path) -> Result<()> {
-        let (fs, root) = self.env.wal_root();
+    fn quarantine_edits(&self, EditFile { fs, root, path }: &EditFile<'_>) -> Result<()> {
         let dir = root.join(layout::CORRUPT_DIR);
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = format!("{}-{name}", self.info.encoded_name());
         fs.mkdirs(&dir)?;
         let (mut to, mut attempt) = (dir.join(&name), 0_u32);
@@ -187,12 +192,17 @@ impl Region {
             attempt += 1;
             to = dir.join(format!("{name}.{attempt}"));
         }
-        Ok(fs.rename(file, &to)?)
+        Ok(fs.rename(path, &to)?)
     }
 
     /// Replays a file. Returns the number of cells, and whether a part of the file was unreadable.
-    fn replay_file(self: &Arc<Self>, path: &Path, in_files: &[u64]) -> Result<(u64, bool)> {
-        let mut reader = WalReader::open(&**self.env.wal_root().0, path)?;
+    fn replay_file(
+        self: &Arc<Self>,
+        fs: &Arc<dyn FileSystem>,
+        path: &Path,
+        in_files: &[u64],
+    ) -> Result<(u64, bool)> {
+        let mut reader = WalReader::open(&**fs, path)?;
         let (mut count, mut is_damaged) = (0, false);
         loop {
             let entry = match reader.next() {
@@ -405,22 +415,41 @@ pub fn write_region_info(fs: &dyn FileSystem, dir: &Path, info: &RegionInfo) -> 
     Ok(fs.write_atomically(&path, &bytes)?)
 }
 
-/// Returns the directory of a region's recovered edits, and its file system.
-fn recovered_edits_dir<'a>(env: &'a RegionEnv, info: &RegionInfo) -> (&'a Arc<dyn FileSystem>, PathBuf) {
-    let (fs, root) = env.wal_root();
-    (fs, layout::region_dir(root, info).join(layout::RECOVERED_EDITS_DIR))
+/// A file of recovered edits.
+struct EditFile<'a> {
+    fs: &'a Arc<dyn FileSystem>,
+    /// The root directory that it is below.
+    root: &'a Path,
+    path: PathBuf,
+}
+
+/// Returns the directory of a region's recovered edits below a root directory.
+fn recovered_edits_dir(root: &Path, info: &RegionInfo) -> PathBuf {
+    layout::region_dir(root, info).join(layout::RECOVERED_EDITS_DIR)
+}
+
+fn list_edits(fs: &dyn FileSystem, root: &Path, info: &RegionInfo) -> Result<Vec<FileStatus>> {
+    let dir = recovered_edits_dir(root, info);
+    Ok(if fs.exists(&dir)? { fs.list(&dir)? } else { Vec::new() })
 }
 
 /// Returns the edit files in the order of their sequence ids: files whose names are all digits.
-fn recovered_edit_files(env: &RegionEnv, info: &RegionInfo) -> Result<Vec<PathBuf>> {
-    let (fs, dir) = recovered_edits_dir(env, info);
-    if !fs.exists(&dir)? {
-        return Ok(Vec::new());
+fn recovered_edit_files<'a>(env: &'a RegionEnv, info: &RegionInfo) -> Result<Vec<EditFile<'a>>> {
+    let mut files = Vec::new();
+    for (fs, root) in env.edit_roots() {
+        let edits = list_edits(&**fs, root, info)?.into_iter().filter(|f| !f.is_dir && all_digits(f.name()));
+        files.extend(edits.map(|file| EditFile { fs, root, path: file.path }));
     }
-    let mut files: Vec<_> =
-        fs.list(&dir)?.into_iter().filter(|f| !f.is_dir && all_digits(f.name())).collect();
-    files.sort_by(|a, b| a.name().cmp(b.name()));
-    Ok(files.into_iter().map(|f| f.path).collect())
+    files.sort_by(|a, b| a.path.file_name().cmp(&b.path.file_name()));
+    Ok(files)
+}
+
+/// Returns true if a region has edits of a dead server's logs to replay.
+///
+/// # Errors
+/// `IOException` from the file system.
+pub fn has_recovered_edits(env: &RegionEnv, info: &RegionInfo) -> Result<bool> {
+    Ok(!recovered_edit_files(env, info)?.is_empty())
 }
 
 fn all_digits(name: &str) -> bool {
@@ -432,16 +461,22 @@ fn seq_id_of(name: &str) -> Option<u64> {
 }
 
 pub(super) fn largest_seq_id_file(env: &RegionEnv, info: &RegionInfo) -> Result<u64> {
-    let (fs, dir) = recovered_edits_dir(env, info);
-    if !fs.exists(&dir)? {
-        return Ok(0);
+    let mut largest = 0;
+    for (fs, root) in env.edit_roots() {
+        let ids = list_edits(&**fs, root, info)?.into_iter().filter_map(|f| seq_id_of(f.name()));
+        largest = ids.fold(largest, u64::max);
     }
-    Ok(fs.list(&dir)?.iter().filter_map(|f| seq_id_of(f.name())).max().unwrap_or(0))
+    Ok(largest)
 }
 
-/// Records the highest sequence id in the name of an empty file, and deletes older ones.
-fn write_seq_id_file(env: &RegionEnv, info: &RegionInfo, seq_id: u64) -> Result<()> {
-    let (fs, dir) = recovered_edits_dir(env, info);
+/// Records the highest sequence id of a region in the name of an empty file, below the root
+/// directory of the logs (`WALSplitUtil.writeRegionSequenceIdFile`). Deletes older ones there.
+///
+/// # Errors
+/// `IOException` from the file system.
+pub fn write_seq_id_file(env: &RegionEnv, info: &RegionInfo, seq_id: u64) -> Result<()> {
+    let (fs, root) = env.wal_root();
+    let dir = recovered_edits_dir(root, info);
     fs.mkdirs(&dir)?;
     let path = dir.join(format!("{seq_id}.seqid"));
     if !fs.exists(&path)? {
@@ -493,8 +528,58 @@ fn flush_jitter_of(encoded_name: &str) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::region::WalRoot;
     use crate::region::testing::region;
     use crate::store::testing::{family, region as region_info};
+
+    /// The environment of a region, with logs below `/wals`.
+    fn env_with_wal_root() -> RegionEnv {
+        let env = Arc::clone(&region().env);
+        RegionEnv {
+            stores: env.stores.clone(),
+            wal: Arc::clone(&env.wal),
+            wal_root: Some(WalRoot { fs: Arc::clone(&env.stores.fs), path: "/wals".into() }),
+            config: env.config.clone(),
+            server: env.server.clone(),
+            nonces: Arc::clone(&env.nonces),
+            events: Arc::clone(&env.events),
+            operation_times: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn edits_below_both_roots_are_in_the_order_of_their_sequence_ids() {
+        let (env, info) = (env_with_wal_root(), region_info());
+        let write = |root: &Path, names: &[&str]| {
+            for name in names {
+                let path = recovered_edits_dir(root, &info).join(name);
+                env.stores.fs.write_atomically(&path, b"x").expect("written");
+            }
+        };
+        assert_eq!(has_recovered_edits(&env, &info), Ok(false));
+        assert_eq!(largest_seq_id_file(&env, &info), Ok(0));
+        write(&env.stores.root, &["0000000000000000012", "0000000000000000031", "25.seqid"]);
+        write(
+            Path::new("/wals"),
+            &["0000000000000000020", "0000000000000000040", "0000000000000000041-w.temp"],
+        );
+        let files = recovered_edit_files(&env, &info).expect("listed");
+        let found: Vec<_> =
+            files.iter().map(|file| (file.root == env.stores.root, file.path.clone())).collect();
+        let at = |root: &Path, name: &str| recovered_edits_dir(root, &info).join(name);
+        let expected = [
+            (true, at(&env.stores.root, "0000000000000000012")),
+            (false, at(Path::new("/wals"), "0000000000000000020")),
+            (true, at(&env.stores.root, "0000000000000000031")),
+            (false, at(Path::new("/wals"), "0000000000000000040")),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(has_recovered_edits(&env, &info), Ok(true));
+        assert_eq!(largest_seq_id_file(&env, &info), Ok(25));
+        write_seq_id_file(&env, &info, 40).expect("written");
+        assert_eq!(largest_seq_id_file(&env, &info), Ok(40));
+        assert_eq!(env.stores.fs.exists(&at(Path::new("/wals"), "40.seqid")).ok(), Some(true));
+    }
 
     #[test]
     fn a_table_that_must_be_encrypted_is_not_opened() {

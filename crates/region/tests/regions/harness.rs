@@ -15,7 +15,7 @@ use evenkeel_region::layout;
 use evenkeel_region::memstore::{ChunkPool, InMemoryCompaction, InMemoryConfig};
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
-use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
+use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv, WalRoot};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_region::store::{CompactionThroughputController, OpenFiles, StoreConfig, StoreEnv};
 use evenkeel_wal::{NoListener, SplitOptions, StoreSeqIds, Wal, WalConfig, WalOptions, split_wal};
@@ -39,6 +39,9 @@ pub struct Cluster {
     pub table: TableDescriptor,
     /// The block cache, used from the next life on.
     pub cache: Arc<dyn BlockCache>,
+    /// Where recovered edits are, if not below the root: `hbase.wal.dir`, used from the next life
+    /// on.
+    pub wal_root: Option<PathBuf>,
     in_memory: InMemoryCompaction,
     /// The regions of the table, in order.
     infos: Vec<RegionInfo>,
@@ -91,6 +94,7 @@ impl Cluster {
             open_files: Arc::default(),
             table,
             cache: Arc::new(NoCache),
+            wal_root: None,
             in_memory: InMemoryCompaction::None,
             infos: vec![info],
             life: 0,
@@ -185,6 +189,7 @@ impl Cluster {
             listener: Arc::new(NoListener),
         })?;
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        let wal_root = self.wal_root.clone().map(|path| WalRoot { fs: Arc::clone(&fs), path });
         let in_memory = InMemoryConfig {
             compaction: self.in_memory,
             threshold_factor: f64::MIN_POSITIVE,
@@ -206,7 +211,7 @@ impl Cluster {
             },
             operation_times: Arc::default(),
             wal: Arc::clone(&wal),
-            wal_root: None,
+            wal_root,
             config: RegionConfig::default(),
             server,
             nonces: Arc::new(NonceManager::new(clock, 1000)),
@@ -301,9 +306,8 @@ impl Cluster {
                     worker: "test",
                     last_flushed: &mut |_| Ok(StoreSeqIds::default()),
                     region_dir: &mut |region, table| {
-                        let dir =
-                            layout::table_dir(Path::new(ROOT), table).join(&*String::from_utf8_lossy(region));
-                        Ok(Some(dir))
+                        let root = self.wal_root.as_deref().unwrap_or(Path::new(ROOT));
+                        Ok(Some(layout::table_dir(root, table).join(&*String::from_utf8_lossy(region))))
                     },
                     on_entry: &mut |_| (),
                     should_continue: &mut || true,

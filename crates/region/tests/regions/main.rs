@@ -15,4 +15,5 @@ mod read_back;
 mod row_cache;
 mod secondary;
 mod store_file_tracker;
+mod wal_root;
 mod watched;

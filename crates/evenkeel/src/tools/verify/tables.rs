@@ -64,11 +64,27 @@ fn plan_tree(
             plan.archived(&dir)?;
         }
     }
-    for server in list(fs, &root.join(layout::WALS_DIR))? {
-        plan.wals(&server.path)?;
-    }
-    plan.wals(&root.join(layout::OLD_WALS_DIR))?;
+    plan.all_wals()?;
     Ok(plan.items)
+}
+
+/// Lists the logs and recovered edits of a directory of logs (`hbase.wal.dir`).
+///
+/// # Errors
+/// I/O errors of a directory.
+pub fn plan_logs(fs: &dyn FileSystem, root: &Path) -> Result<Vec<FileToRead>> {
+    let mut items = Vec::new();
+    for root in [root.to_owned(), root.join(MASTER_DATA_DIR)] {
+        let mut plan = Plan { fs, root: &root, catalog: None, items: Vec::new() };
+        for (_, table) in table_dirs(fs, &root)? {
+            for region in visible_dirs(fs, &table)? {
+                plan.edits(&region.path)?;
+            }
+        }
+        plan.all_wals()?;
+        items.extend(plan.items);
+    }
+    Ok(items)
 }
 
 /// Checks `hbase.version` and `hbase.id`.
@@ -266,13 +282,7 @@ impl Plan<'_> {
                 report.fault(format_args!("{}: missing, and in the list of store files", path.display()));
             }
         }
-        for edits in list(self.fs, &dir.path.join(layout::RECOVERED_EDITS_DIR))? {
-            let is_edits = !edits.is_dir && edits.name().bytes().all(|b| b.is_ascii_digit());
-            if is_edits {
-                self.items.push(FileToRead { path: edits.path, bytes: edits.len, work: FileKind::Wal });
-            }
-        }
-        self.wals(&dir.path.join(RECOVERED_WALS_DIR))?;
+        self.edits(&dir.path)?;
         Ok(found)
     }
 
@@ -383,6 +393,25 @@ impl Plan<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The recovered edits of a region.
+    fn edits(&mut self, region: &Path) -> Result<()> {
+        for edits in list(self.fs, &region.join(layout::RECOVERED_EDITS_DIR))? {
+            let is_edits = !edits.is_dir && edits.name().bytes().all(|b| b.is_ascii_digit());
+            if is_edits {
+                self.items.push(FileToRead { path: edits.path, bytes: edits.len, work: FileKind::Wal });
+            }
+        }
+        self.wals(&region.join(RECOVERED_WALS_DIR))
+    }
+
+    /// The logs of all servers, and the old ones.
+    fn all_wals(&mut self) -> Result<()> {
+        for server in list(self.fs, &self.root.join(layout::WALS_DIR))? {
+            self.wals(&server.path)?;
+        }
+        self.wals(&self.root.join(layout::OLD_WALS_DIR))
     }
 
     fn wals(&mut self, dir: &Path) -> Result<()> {

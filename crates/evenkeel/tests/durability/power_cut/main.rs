@@ -21,7 +21,8 @@
 //! the killed one had not synced yet, writes to every table, and loses the power. Whatever it has
 //! acknowledged must be there after the start that follows.
 //!
-//! Each scenario runs with tables of the store file trackers DEFAULT and FILE.
+//! Each scenario runs with tables of the store file trackers DEFAULT and FILE. Every other run has
+//! its logs in another directory (`hbase.wal.dir`); `wal_dir` changes that setting.
 //!
 //! `EVENKEEL_SERVER_POWER_CUTS` is the number of cuts, or `all` for every step with two choices
 //! each; `EVENKEEL_SERVER_POWER_CUT_SCENARIO` names the one scenario to run,
@@ -32,6 +33,7 @@ mod cluster_state;
 mod common;
 mod running_server;
 mod scenarios;
+mod wal_dir;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -61,16 +63,18 @@ const TOLD_MAX: usize = 12;
 /// The store file trackers of the tables with which each scenario runs.
 const TRACKERS: [&str; 2] = ["DEFAULT", "FILE"];
 
-/// The root directory of a scenario's servers, and the tracker of its tables.
+/// The root directory of a scenario's servers, the directory of their logs, if that is another one,
+/// and the tracker of its tables.
 #[derive(Clone, Copy)]
 struct RootAndTracker<'a> {
     root: &'a Path,
+    wal_dir: Option<&'a Path>,
     tracker: &'static str,
 }
 
 impl RootAndTracker<'_> {
     fn start(self, fs: &PowerCutFileSystem) -> Result<RunningServer, String> {
-        RunningServer::start(fs, self.root, self.tracker)
+        RunningServer::start(fs, (self.root, self.wal_dir), self.tracker)
     }
 }
 
@@ -230,11 +234,16 @@ struct Outcome {
     cuts: usize,
 }
 
-fn go_through(scenario: &Scenario, tracker: &'static str, count: Option<usize>, seed: u64) -> Outcome {
+fn go_through(
+    scenario: &Scenario,
+    (tracker, has_wal_dir): (&'static str, bool),
+    count: Option<usize>,
+    seed: u64,
+) -> Outcome {
     let folder = tempfile::tempdir().expect("a temporary directory");
-    let root = folder.path().join("hbase");
-    std::fs::create_dir(&root).expect("made");
-    let place = RootAndTracker { root: &root, tracker };
+    let [root, wals] = ["hbase", "wals"].map(|name| folder.path().join(name));
+    [&root, &wals].into_iter().for_each(|dir| std::fs::create_dir(dir).expect("made"));
+    let place = RootAndTracker { root: &root, wal_dir: has_wal_dir.then_some(&wals), tracker };
     let mut random = StdRng::seed_from_u64(seed);
     let mut outcome = Outcome::default();
     let run = match RecordedScenario::of(scenario, place) {
@@ -284,10 +293,14 @@ fn a_power_cut_at_any_step_leaves_a_cluster_from_before_or_after() {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     runs.get(at).map(|run| (at, *run))
                 } {
-                    let outcome = go_through(scenario, tracker, each, seed.wrapping_add(at as u64));
+                    // Half of the scenarios with each tracker, the other half with the other one.
+                    let has_wal_dir = (at % scenarios.len() + at / scenarios.len()).is_multiple_of(2);
+                    let kind = (tracker, has_wal_dir);
+                    let outcome = go_through(scenario, kind, each, seed.wrapping_add(at as u64));
                     let (name, found) = (scenario.name, &outcome.found);
+                    let logs = if has_wal_dir { "apart" } else { "there" };
                     println!(
-                        "{name:12} {tracker:7} {:4} cuts, {} failed; by the step found: {found:?}",
+                        "{name:12} {tracker:7} logs {logs} {:4} cuts, {} failed; by the step found: {found:?}",
                         outcome.cuts,
                         outcome.failures.len()
                     );

@@ -62,7 +62,7 @@ const SETTINGS: [(&str, &str); 5] = [
 
 fn start(
     fs: &PowerCutFileSystem,
-    root: &Path,
+    (root, wal_dir): (&Path, Option<&Path>),
     tracker: &str,
     ports: [u16; 5],
 ) -> evenkeel_common::Result<Standalone> {
@@ -72,18 +72,25 @@ fn start(
     PORT_KEYS.iter().zip(ports).for_each(|(key, port)| conf.set(*key, port.to_string()));
     SETTINGS.iter().for_each(|(key, value)| conf.set(*key, *value));
     conf.set("hbase.store.file-tracker.impl", tracker);
+    if let Some(dir) = wal_dir {
+        conf.set("hbase.wal.dir", format!("file://{}", dir.display()));
+    }
     Standalone::start_on(Arc::new(fs.clone()), conf, Arc::new(|_| ()))
 }
 
 impl RunningServer {
-    /// Starts on a disk; `root` is a directory of this machine, too, for its lock. `tracker` is the
-    /// store file tracker of new tables.
-    pub fn start(fs: &PowerCutFileSystem, root: &Path, tracker: &str) -> Result<Self, String> {
+    /// Starts on a disk; the root directory and the one of the logs are directories of this
+    /// machine, too, for their locks. `tracker` is the store file tracker of new tables.
+    pub fn start(
+        fs: &PowerCutFileSystem,
+        dirs: (&Path, Option<&Path>),
+        tracker: &str,
+    ) -> Result<Self, String> {
         let mut attempt = 0;
         let (ports, running) = loop {
             attempt += 1;
             let ports = free_ports();
-            match start(fs, root, tracker, ports) {
+            match start(fs, dirs, tracker, ports) {
                 Ok(running) => break (ports, running),
                 Err(e) if e.message().contains("cannot listen") && attempt < PORT_ATTEMPTS => {}
                 Err(error) => return Err(format!("the server does not start: {error}")),
