@@ -68,6 +68,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use evenkeel_common::config::values;
+use evenkeel_common::length;
 use evenkeel_common::{
     CellComparator, ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor,
 };
@@ -110,8 +111,8 @@ pub struct RegionConfig {
     pub block_multiplier: u64,
     /// `hbase.rowlock.wait.duration`.
     pub row_lock_wait: Duration,
-    /// `hbase.server.keyvalue.maxsize`: the maximum bytes of a cell that an Increment or Append
-    /// makes; 0 for no limit.
+    /// `hbase.server.keyvalue.maxsize`: the maximum bytes of a cell of a mutation; 0 for no limit.
+    /// A table may have its own value.
     pub cell_bytes_max: usize,
     /// `hbase.hregion.keyvalue.timestamp.slop.millisecs`: how far in the future timestamps of Puts
     /// may be; `i64::MAX` for no limit. A table may have its own value.
@@ -155,6 +156,8 @@ impl DynamicConfig {
 
 /// The key of [`RegionConfig::preclose_flush_bytes`].
 pub const PRECLOSE_FLUSH: &str = "hbase.hregion.preclose.flush.size";
+/// The key of [`RegionConfig::cell_bytes_max`] (`HRegion.HBASE_MAX_CELL_SIZE_KEY`).
+pub const CELL_BYTES_MAX: &str = "hbase.server.keyvalue.maxsize";
 /// The key of [`RegionConfig::timestamp_slop_ms`].
 pub const TIMESTAMP_SLOP: &str = "hbase.hregion.keyvalue.timestamp.slop.millisecs";
 
@@ -163,6 +166,12 @@ impl RegionConfig {
     fn timestamp_slop_ms_of(&self, table: &TableDescriptor) -> i64 {
         let of_table = table.text(TIMESTAMP_SLOP).and_then(|text| values::integer(text.trim()));
         of_table.unwrap_or(self.timestamp_slop_ms)
+    }
+
+    /// Returns the limit of a table, as [`RegionConfig::timestamp_slop_ms_of`] does.
+    fn cell_bytes_max_of(&self, table: &TableDescriptor) -> usize {
+        let of_table = table.text(CELL_BYTES_MAX).and_then(|text| values::integer::<i64>(text.trim()));
+        of_table.map_or(self.cell_bytes_max, |bytes| length::index(bytes.max(0).unsigned_abs()))
     }
 
     /// Returns the limit of a table, as [`RegionConfig::timestamp_slop_ms_of`] does.
@@ -330,6 +339,8 @@ pub struct Region {
     counts: Arc<RegionCounters>,
     /// The rejected writes over time.
     blocked_writes: split_policy::BlockedWrites,
+    /// The maximum bytes of a cell of a mutation; 0 for no limit.
+    cell_bytes_max: usize,
     /// How far in the future timestamps of Puts may be; `i64::MAX` for no limit.
     timestamp_slop_ms: i64,
     /// The number of mutations that are in no log, and their bytes, when the last flush began.
@@ -355,6 +366,11 @@ impl Region {
     /// The table's descriptor.
     pub fn table(&self) -> &Arc<TableDescriptor> {
         &self.table
+    }
+
+    /// The maximum bytes of a cell of a mutation; 0 for no limit.
+    pub fn cell_bytes_max(&self) -> usize {
+        self.cell_bytes_max
     }
 
     /// The order of its cells.

@@ -93,8 +93,6 @@ pub struct RegionServerConfig {
     /// `evenkeel.reply.shared.value.size`: values of at least this many bytes are sent from the
     /// cached block without a copy. Values below 16 KiB are always copied.
     pub shared_value_bytes_min: usize,
-    /// `hbase.server.keyvalue.maxsize`: the maximum size of a cell in bytes; 0 for no limit.
-    pub cell_bytes_max: usize,
     /// `hbase.rpc.rows.warning.threshold`: a Multi with more actions logs a warning.
     pub multi_actions_warn: usize,
     /// `hbase.rpc.rows.size.threshold.reject`: whether a Multi over the threshold is rejected.
@@ -160,7 +158,6 @@ impl Default for RegionServerConfig {
             scan_time_min_ms: 10,
             result_bytes_max: 100 << 20,
             shared_value_bytes_min: 16 << 10,
-            cell_bytes_max: 10 << 20,
             multi_actions_warn: 5000,
             multi_actions_reject: false,
             load_families_on_demand: true,
@@ -236,10 +233,6 @@ impl RegionServerConfig {
             scan_time_min_ms: ms("hbase.region.server.rpc.minimum.scan.time.limit.delta", 10)?.max(0) as u64,
             result_bytes_max: size("hbase.server.scanner.max.result.size", default.result_bytes_max)?.max(1),
             shared_value_bytes_min: length::index(size(SHARED_VALUE, default.shared_value_bytes_min as u64)?),
-            cell_bytes_max: length::index(size(
-                "hbase.server.keyvalue.maxsize",
-                default.cell_bytes_max as u64,
-            )?),
             multi_actions_warn: length::index(conf.get_u64_or("hbase.rpc.rows.warning.threshold", 5000)?),
             multi_actions_reject: conf.get_bool_or("hbase.rpc.rows.size.threshold.reject", false)?,
             load_families_on_demand: conf

@@ -115,6 +115,7 @@ impl Region {
         let appends = env.wal.table_appends(info.table());
         let blocked_writes = BlockedWrites::new(env.stores.clock.now_ms());
         let flush_selection = FlushSelection::new(&env.config.flush_policy, &table);
+        let cell_bytes_max = env.config.cell_bytes_max_of(&table);
         let timestamp_slop_ms = env.config.timestamp_slop_ms_of(&table);
         Self {
             operation_times: env.operation_times.of_table(info.table()),
@@ -144,6 +145,7 @@ impl Region {
             flush_selection,
             counts: Arc::default(),
             blocked_writes,
+            cell_bytes_max,
             timestamp_slop_ms,
             unlogged_flushed: Default::default(),
             metrics,

@@ -119,7 +119,7 @@ fn mutate_rows(
         let conditions = request.condition.iter().map(condition::read).collect::<Result<Vec<_>>>()?;
         // The cells of such a request are always inside the message.
         let mut no_block = CellBlockReader::new(CellCodec::KeyValue, Bytes::new());
-        let max = server.config.cell_bytes_max;
+        let max = region.cell_bytes_max();
         let mut read = |proto| mutation::read(proto, &mut no_block, max);
         let mutations = request.mutation_request.iter().map(&mut read).collect::<Result<Vec<_>>>()?;
         let nonces = NonceSource { group: request.nonce_group.unwrap_or(0), owner: nonce_owner };

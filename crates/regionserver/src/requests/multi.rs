@@ -383,7 +383,7 @@ impl MultiRun<'_> {
         proto: Option<&pb::Condition>,
     ) {
         // All cells are taken from the block before anything else is checked.
-        let mutations = self.mutations(action);
+        let mutations = self.mutations(action, region.cell_bytes_max());
         if let Some(error) = self.too_large() {
             return self.collector.fail_region(at, error);
         }
@@ -424,9 +424,8 @@ impl MultiRun<'_> {
     }
 
     /// Converts the mutations of a region action that may contain nothing else. Takes the cells of
-    /// all of them from the block, even after an error.
-    fn mutations(&mut self, action: &RegionAction) -> Result<Vec<Mutation>> {
-        let max = self.server.config.cell_bytes_max;
+    /// all of them from the block, even after an error. `max` is the maximum size of a cell.
+    fn mutations(&mut self, action: &RegionAction, max: usize) -> Result<Vec<Mutation>> {
         let read: Vec<_> = action
             .actions
             .iter()
@@ -489,7 +488,7 @@ impl MultiRun<'_> {
         allowed: &Allowed,
         batch: &mut Batch,
     ) {
-        let read = mutation::read(proto, &mut self.block, self.server.config.cell_bytes_max);
+        let read = mutation::read(proto, &mut self.block, region.cell_bytes_max());
         read.iter().for_each(|mutation| self.quota.add_mutation(&mutation.cells));
         let checked = read.and_then(|mutation| {
             allowed.check(self.server, region, mutation.kind)?;

@@ -137,7 +137,7 @@ fn parse(
     }
     server.check_memstore_limit(&region)?;
     let condition = request.condition.as_ref().map(condition::read).transpose()?;
-    let mutation = mutation::read(&request.mutation, block, server.config.cell_bytes_max)?;
+    let mutation = mutation::read(&request.mutation, block, region.cell_bytes_max())?;
     server.check_space(&region, mutation.kind)?;
     let mutation = server.with_reply_budget(mutation);
     quota.add_mutation(&mutation.cells);

@@ -175,7 +175,7 @@ impl Region {
     /// Checks a cell's length before allocating memory for it.
     fn check_cell_bytes(&self, key_value_bytes: usize) -> Result<()> {
         check_key_value_bytes(key_value_bytes)?;
-        let (bytes, max) = (key_value_bytes + CELL_LENGTH_BYTES, self.env.config.cell_bytes_max);
+        let (bytes, max) = (key_value_bytes + CELL_LENGTH_BYTES, self.cell_bytes_max);
         if max == 0 || bytes <= max {
             return Ok(());
         }
@@ -238,7 +238,26 @@ mod tests {
 
     use super::*;
     use crate::region::testing::region_of;
-    use crate::region::{NoEvents, RegionConfig, TIMESTAMP_SLOP};
+    use crate::region::{CELL_BYTES_MAX, NoEvents, RegionConfig, TIMESTAMP_SLOP};
+
+    #[test]
+    fn a_table_has_its_own_maximum_size_of_a_cell() {
+        // (the server's, the table's) limit, and the one in force.
+        let cases = [(100, None, 100), (100, Some("1000"), 1000), (0, Some("100"), 100), (100, Some("0"), 0)];
+        for (of_server, of_table, in_force) in cases {
+            let attributes: Vec<_> = of_table.map(|value| (CELL_BYTES_MAX, value)).into_iter().collect();
+            let config = RegionConfig { cell_bytes_max: of_server, ..RegionConfig::default() };
+            let region = region_of(Arc::new(NoEvents), config, &attributes);
+            assert_eq!(region.cell_bytes_max(), in_force);
+            let append = |bytes: usize| {
+                let cell =
+                    KeyValue::new(b"r", b"f", b"q", LATEST_TIMESTAMP, CellType::Put, &vec![b'v'; bytes]);
+                region.mutate_wait(Mutation::new(MutationKind::Append, b"r".to_vec(), vec![cell]))
+            };
+            assert!(append(10).is_ok(), "{of_server} {of_table:?}");
+            assert_eq!(append(500).is_ok(), in_force != 100, "{of_server} {of_table:?}");
+        }
+    }
 
     #[test]
     fn puts_of_the_far_future_are_refused_where_a_slop_is_set() {
