@@ -5,12 +5,13 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use evenkeel_common::clock::Clock;
-use evenkeel_common::{Durability, ErrorKind, KeyValue};
+use evenkeel_common::{CellBuffer, Durability, ErrorKind, KeyValue};
 use evenkeel_fs::{Fault, Latch, Op, SurvivingData};
 use evenkeel_region::memstore::InMemoryCompaction;
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::RowLockWaiter;
 use evenkeel_region::region::nonce::{NonceKey, NonceSource};
+use evenkeel_region::scanner::ScannerContext;
 use evenkeel_wal::WalConfig;
 
 use crate::harness::{Cluster, increment, put, scan, values};
@@ -104,6 +105,53 @@ fn a_flush_that_fails_keeps_everything() {
         cluster.crash(SurvivingData::Flushed);
         assert_eq!(values(&cluster.all()), ["1", "1", "2"], "{op:?} {part}");
     }
+}
+
+/// A stock master splits, merges and snapshots a closed region by a listing of its directory.
+#[test]
+fn a_closed_region_has_no_compacted_file_in_its_directory() {
+    let mut cluster = Cluster::new(ONE);
+    cluster.put("x", "f", "q", "deleted").expect("written");
+    cluster.put("y", "f", "q", "kept").expect("written");
+    cluster.region().flush().expect("flushed");
+    cluster.region().mutate_wait(delete("x")).expect("deleted");
+    cluster.region().flush().expect("flushed");
+    let mut reader = cluster.region().scanner(Scan::get("y")).expect("opened");
+    cluster.region().compact(None, true).expect("compacted");
+    let listed = |cluster: &Cluster| -> Vec<String> {
+        cluster.files("/f/").into_iter().filter(|path| path.starts_with("/hbase/data/")).collect()
+    };
+    assert_eq!(listed(&cluster).len(), 2, "the reader holds the file of both rows");
+    cluster.region().close(false).expect("closed");
+    let (served, listed) = (cluster.region().stores()[0].files(), listed(&cluster));
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert!(listed[0].ends_with(&served[0].name));
+    let mut cells = CellBuffer::new();
+    reader.next(&mut cells, &mut ScannerContext::unlimited()).expect("the open files can be read");
+    assert_eq!(cells.len(), 1);
+    drop(reader);
+    cluster.crash(SurvivingData::Flushed);
+    assert_eq!(values(&cluster.all()), ["kept"]);
+}
+
+/// The files stay for the next attempt, and the region stays open.
+#[test]
+fn a_region_whose_compacted_files_cannot_be_archived_is_not_closed() {
+    let cluster = Cluster::new(ONE);
+    for value in ["1", "2"] {
+        cluster.put("r", "f", "q", value).expect("written");
+        cluster.region().flush().expect("flushed");
+    }
+    let reader = cluster.region().scanner(Scan::default()).expect("opened");
+    cluster.region().compact(None, true).expect("compacted");
+    cluster.fs.inject(Fault::on(Op::Rename, "/f/").fails(IoKind::Other));
+    cluster.region().close(false).expect_err("the disk says no");
+    cluster.put("r", "f", "q", "3").expect("open");
+    assert_eq!(values(&cluster.all()), ["3"]);
+    cluster.region().close(false).expect("closed");
+    let archived = cluster.files("/archive/");
+    assert_eq!(archived.len(), 2, "{archived:?}");
+    drop(reader);
 }
 
 #[test]

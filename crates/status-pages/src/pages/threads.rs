@@ -31,7 +31,7 @@ const COLUMNS: [Column; 6] = [
 ];
 
 /// The purposes of threads, by the prefixes of their names (`evenkeel_common::thread`).
-const PURPOSES: [(&str, &str); 42] = [
+const PURPOSES: [(&str, &str); 43] = [
     ("rpc-conn", "reads requests of connections, runs most of them, sends replies"),
     ("rpc-accept", "takes new connections"),
     ("general", "reads that wait for a disk"),
@@ -52,6 +52,7 @@ const PURPOSES: [(&str, &str); 42] = [
     ("write-throttle", "sends the delayed replies of writers"),
     ("chore", "leases, memory limits, periodic work"),
     ("refresh-files", "finds new files of secondary replicas"),
+    ("discharge-files", "archives compacted files that readers have released"),
     ("master-chore", "the master's periodic work"),
     ("assignment", "reopens regions after a failed change"),
     ("procedure", "creates, alters, splits and merges"),
