@@ -448,9 +448,17 @@ impl Store {
         state.files.iter().filter(is_own).map(|file| file.bytes()).sum()
     }
 
-    /// Returns true if any file is a reference. The region cannot be split then.
+    /// Returns true if any file is a reference.
     pub fn has_references(&self) -> bool {
         self.state.load().files.iter().any(|file| file.is_reference())
+    }
+
+    /// Returns true if the family's directory contains a reference, because a file is one or
+    /// because a reader still holds one that was compacted (`HStore.hasReferences`). The region
+    /// cannot be split or merged then.
+    pub fn has_references_on_disk(&self) -> bool {
+        // The state first: a file is among the replaced ones before it leaves the state.
+        self.has_references() || self.replaced.lock().iter().any(|file| file.is_reference())
     }
 
     /// Returns the row at which a split cuts: the middle row of the largest file, or a row between
@@ -480,6 +488,7 @@ impl Store {
     /// # Errors
     /// `IOException` from the file system; the rest is kept for the next call.
     pub fn archive_replaced(&self) -> Result<usize> {
+        let _one = self.archiving.lock();
         let mut replaced = self.replaced.lock();
         let (free, held): (Vec<_>, Vec<_>) =
             replaced.drain(..).partition(|file| Arc::strong_count(file) == 1);
@@ -488,7 +497,6 @@ impl Store {
         let mut free = free.into_iter();
         while let Some(file) = free.next() {
             if let Err(error) = self.archive(&file) {
-        let _one = self.archiving.lock();
                 let mut replaced = self.replaced.lock();
                 replaced.push(file);
                 replaced.extend(free);
@@ -498,14 +506,6 @@ impl Store {
         Ok(self.replaced.lock().len())
     }
 
-    fn archive(&self, file: &StoreFile) -> Result<()> {
-        file.evict();
-        if self.is_secondary() {
-            return Ok(());
-        }
-        let path = self.dirs.family.join(file.name());
-        Ok(archive_file(&*self.env.fs, &path, &self.dirs.archive, self.env.clock.now_ms())?)
-    }
     /// Archives all replaced files, including those that readers hold, because the region is being
     /// closed: a master that splits, merges or snapshots it next takes every file of the directory
     /// for a served one. Readers continue with their open files, and references from held files to
@@ -522,6 +522,14 @@ impl Store {
         Ok(())
     }
 
+    fn archive(&self, file: &StoreFile) -> Result<()> {
+        file.evict();
+        if self.is_secondary() {
+            return Ok(());
+        }
+        let path = self.dirs.family.join(file.name());
+        Ok(archive_file(&*self.env.fs, &path, &self.dirs.archive, self.env.clock.now_ms())?)
+    }
 
     /// Stops compactions at their next step, and prevents new ones while `cancel` holds. A stopped
     /// compaction fails with `IOException` and leaves nothing behind.

@@ -62,7 +62,7 @@ fn mob_region_info(server: &RegionServer, table: &TableName) -> pb::GetRegionInf
 /// Returns true if the region may be merged: it must have compacted all references to files of its
 /// parent regions.
 fn is_mergeable(region: &Region) -> bool {
-    !region.info().is_meta() && !region.stores().iter().any(|store| store.has_references())
+    !region.info().is_meta() && !region.stores().iter().any(|store| store.has_references_on_disk())
 }
 
 fn store_files(
