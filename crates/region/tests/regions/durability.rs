@@ -10,10 +10,12 @@ use evenkeel_fs::{Fault, Latch, Op, SurvivingData};
 use evenkeel_region::memstore::InMemoryCompaction;
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::RowLockWaiter;
+use evenkeel_region::region::bulk_load::BulkLoad;
 use evenkeel_region::region::nonce::{NonceKey, NonceSource};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_wal::WalConfig;
 
+use crate::bulk_load;
 use crate::harness::{Cluster, increment, put, scan, values};
 
 const ONE: &[(&[u8], u32)] = &[(b"f", 1)];
@@ -152,6 +154,70 @@ fn a_region_whose_compacted_files_cannot_be_archived_is_not_closed() {
     let archived = cluster.files("/archive/");
     assert_eq!(archived.len(), 2, "{archived:?}");
     drop(reader);
+}
+
+/// The log of a server that was declared dead: a master has renamed its directory.
+fn lose_log(cluster: &Cluster) {
+    cluster.fs.inject(Fault::on(Op::Flush, "/WALs/").always().fails(IoKind::Other));
+    cluster.fs.inject(Fault::on(Op::Create, "/WALs/").always().fails(IoKind::NotFound));
+}
+
+/// The sequence ids in its files would make a replay skip the edits of the region's next server.
+#[test]
+fn a_server_that_lost_its_log_puts_no_file_into_place() {
+    for is_slow in [false, true] {
+        let mut cluster = Cluster::new(ONE);
+        cluster.put("r", "f", "q", "v").expect("written");
+        if is_slow {
+            // The log has the flush's marker long before the files are written.
+            let latch = Latch::new();
+            cluster.fs.inject(Fault::on(Op::Sync, "/.tmp/f/").waits_for(&latch));
+            std::thread::scope(|scope| {
+                let flush = scope.spawn(|| cluster.region().flush());
+                latch.wait_for_arrival();
+                cluster.put("s", "f", "q", "w").expect("synced behind the marker");
+                lose_log(&cluster);
+                latch.open();
+                flush.join().expect("no panic").expect_err("the server is fenced");
+            });
+        } else {
+            lose_log(&cluster);
+            cluster.region().flush().expect_err("the server is fenced");
+        }
+        assert!(cluster.files("/f/").is_empty(), "{:?}", cluster.files("/f/"));
+        assert!(cluster.region().bulk_load(&one_file(&cluster)).is_err());
+        assert!(cluster.files("_SeqId_").is_empty());
+        cluster.crash(SurvivingData::Flushed);
+        assert_eq!(values(&cluster.row("r")), ["v"]);
+    }
+}
+
+/// A load into an empty MemStore does not flush.
+#[test]
+fn a_server_that_lost_its_log_loads_no_file() {
+    let cluster = Cluster::new(ONE);
+    let load = one_file(&cluster);
+    lose_log(&cluster);
+    cluster.region().bulk_load(&load).expect_err("the server is fenced");
+    assert!(cluster.files("_SeqId_").is_empty() && cluster.files(".bulkload-").is_empty());
+}
+
+fn one_file(cluster: &Cluster) -> BulkLoad {
+    let cell = KeyValue::put(b"loaded", b"f", b"q", 5, b"loaded");
+    let path = bulk_load::hfile(cluster, "/hbase/in/1", &[cell]);
+    bulk_load::load("token", vec![bulk_load::file("f", path, false)])
+}
+
+/// A flush frees the log's files, so it must not wait for space for them.
+#[test]
+fn a_full_disk_of_the_log_does_not_prevent_a_flush() {
+    let mut cluster = Cluster::new(ONE);
+    cluster.put("r", "f", "q", "v").expect("written");
+    fill_log_disk(&cluster);
+    cluster.region().flush().expect("flushed");
+    assert_eq!(cluster.files("/f/").len(), 1);
+    cluster.crash(SurvivingData::Flushed);
+    assert_eq!(values(&cluster.all()), ["v"]);
 }
 
 #[test]
