@@ -13,7 +13,14 @@
 //! | `SnapshotRegionCallable`, `SnapshotVerifyCallable` | [`snapshot`](crate::snapshot) |
 //! | `ReloadQuotasCallable`, `SwitchRpcThrottleRemoteCallable` | [`quotas`](crate::quotas) |
 //! | `RefreshPeerCallable` | none: this server replicates nothing |
-//! | `ClaimReplicationQueueCallable` | rejected: no thread would read the queue |
+//! | `ClaimReplicationQueueCallable` | none, after a pause of 5 s |
+//!
+//! **Queues of replication.** After a death of a server of HBase that replicates, the master lets
+//! random servers claim its queues, one each, until none is left. This server claims none, because
+//! no thread would read it. It does not report an error: the master would repeat the procedure on
+//! this server for ever. After a success it looks which queues are left, and asks random servers
+//! again. If no server of HBase is alive, the master repeats this until there is one; so each
+//! answer takes a while, on a thread of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -41,6 +48,8 @@ const BATCH_MAX: usize = 100;
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
 /// Threads for procedures other than log splits.
 const PROCEDURE_THREADS: usize = 3;
+/// The time before a queue of replication counts as claimed.
+const CLAIM_PAUSE: Duration = Duration::from_secs(5);
 
 /// See the module's documentation.
 pub struct Procedures {
@@ -51,6 +60,7 @@ pub struct Procedures {
     meta: Pool,
     closers: Pool,
     splitters: Pool,
+    claims: Pool,
     others: Pool,
     results: Sender<pb::RemoteProcedureResult>,
     /// The maximum bytes of edits in memory of each log that is split.
@@ -87,6 +97,7 @@ impl Procedures {
             meta: pool("open-meta", 1)?,
             closers: pool("close-region", settings.closer_threads)?,
             splitters: pool("split-wal", settings.splitter_threads)?,
+            claims: pool("claim-queue", 1)?,
             others: pool("remote-procedure", PROCEDURE_THREADS)?,
             results,
         }))
@@ -162,13 +173,20 @@ impl Procedures {
     fn queue_procedure(&self, request: pb::RemoteProcedureRequest) -> Result<()> {
         let id = i64::try_from(request.proc_id).unwrap_or(NO_PROCEDURE);
         let kind = request.proc_class.rsplit('.').next().unwrap_or_default();
-        let pool = if kind == "SplitWALCallable" { &self.splitters } else { &self.others };
+        let (pool, pause) = match kind {
+            "SplitWALCallable" => (&self.splitters, Duration::ZERO),
+            "ClaimReplicationQueueCallable" => (&self.claims, CLAIM_PAUSE),
+            _ => (&self.others, Duration::ZERO),
+        };
         let class = request.proc_class;
         let work = {
             let (transitions, class) = (Arc::clone(&self.transitions), class.clone());
             let data = request.proc_data.unwrap_or_default();
             let split_buffer_bytes = self.split_buffer_bytes;
-            move || catch(&class, || run(&transitions, &class, &data, split_buffer_bytes))
+            move || {
+                std::thread::sleep(pause);
+                catch(&class, || run(&transitions, &class, &data, split_buffer_bytes))
+            }
         };
         let (name, results) = (self.transitions.server().name().clone(), self.results.clone());
         let report = move |outcome: Result<()>| {
@@ -195,10 +213,7 @@ fn run(transitions: &Transitions, class: &str, data: &[u8], split_buffer_bytes: 
         "SnapshotVerifyCallable" => snapshot::verify(transitions, &decode(data)?),
         "ReloadQuotasCallable" => quotas::report_change(transitions.server()),
         "SwitchRpcThrottleRemoteCallable" => quotas::switch(transitions.server(), &decode(data)?),
-        "RefreshPeerCallable" => Ok(()),
-        "ClaimReplicationQueueCallable" => {
-            Err(HBaseError::do_not_retry("this server does not replicate and claims no replication queue"))
-        }
+        "RefreshPeerCallable" | "ClaimReplicationQueueCallable" => Ok(()),
         _ => Err(HBaseError::do_not_retry(format!("{class} is unknown"))),
     }
 }
@@ -247,4 +262,18 @@ fn report_outcomes(transitions: &Transitions, outcomes: &Receiver<pb::RemoteProc
 /// again.
 pub(crate) fn not_serving(info: &RegionInfo, server: &ServerName) -> HBaseError {
     HBaseError::new(ErrorKind::NotServingRegion, format!("{} is not online on {server}", info.name_text()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transitions::tests::TestCluster;
+
+    #[test]
+    fn a_queue_of_replication_counts_as_claimed() {
+        let cluster = TestCluster::new();
+        let class = "org.apache.hadoop.hbase.replication.regionserver.ClaimReplicationQueueCallable";
+        assert_eq!(run(&cluster.transitions, class, &[], 0), Ok(()));
+        assert!(run(&cluster.transitions, "UnknownCallable", &[], 0).is_err());
+    }
 }

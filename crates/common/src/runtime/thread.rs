@@ -61,6 +61,7 @@
 //! | `open-priority-region-N` | same | that region is not served | the server |
 //! | `close-region-N` | same | the server | the server |
 //! | `split-wal-N`, `remote-procedure-N` of a cluster | same | that job | the server |
+//! | `claim-queue-N` | same | that job | the server |
 //! | `procedure-results` | `cluster/procedures.rs` | | the server |
 //! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |
 //! | `log` | `evenkeel/log.rs` | restarted | restarted |
