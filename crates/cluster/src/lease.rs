@@ -1,10 +1,11 @@
 //! [`Lease`]: how long this server may count as alive, by its own clock.
 //!
-//! ZooKeeper expires a session that has been silent for the session timeout. So a response to a
-//! request that this server sent at a time `t` proves that the session lives until `t` plus the
+//! ZooKeeper's leader expires a session that has been silent for the session timeout. So if it
+//! answers a request that this server sent at a time `t`, the session lives until `t` plus the
 //! timeout, whatever happens afterwards. The lease ends a tenth of the timeout earlier, because
-//! clocks run at different rates. A server whose lease has ended acknowledges nothing and aborts.
-//! It does not wait for a notification, since it may be the one that is unreachable.
+//! clocks run at different rates, and because a server of ZooKeeper that follows the leader tells
+//! it a little later which sessions were used. A server whose lease has ended acknowledges nothing
+//! and aborts. It does not wait for a notification, since it may be the one that is unreachable.
 //!
 //! **The lease proves nothing about the master**, which may declare a server dead while its session
 //! lives: after errors of the network, on the request of an operator, or because somebody deletes

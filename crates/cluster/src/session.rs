@@ -2,10 +2,11 @@
 //! through which this server finds the rest of the cluster.
 //!
 //! Two tasks run on the thread of the cluster's connections:
-//! - **pings**: reads this server's znode ten times per session timeout. Each response extends the
-//!   [`Lease`]. The task aborts the server ([`Abort`]) if the lease ends, the session has expired,
-//!   or the znode is gone. Until the server is registered, which may take arbitrarily long, another
-//!   task only extends the lease; if it ends, the start fails at its first write.
+//! - **pings**: reads this server's znode ten times per session timeout, after a sync, which
+//!   ZooKeeper's leader answers. Each response extends the [`Lease`]. The task aborts the server
+//!   ([`Abort`]) if the lease ends, the session has expired, or the znode is gone. Until the server
+//!   is registered, which may take arbitrarily long, another task only extends the lease; if it
+//!   ends, the start fails at its first write.
 //! - **watches**: reads the master, the RegionServers and the location of hbase:meta whenever one
 //!   of them changes, into a [`ClusterView`] that any thread reads without waiting.
 
@@ -238,14 +239,19 @@ impl Session {
         (self.client.session_timeout() / PINGS).clamp(PING_MIN, PING_MAX)
     }
 
-    /// Reads a znode, and extends the lease if ZooKeeper answers. Returns whether the znode exists,
-    /// or `None` without an answer.
+    /// Reads a znode, and extends the lease if ZooKeeper's leader answers: a server that follows it
+    /// would answer the read alone, even for a session that the leader has expired. Returns whether
+    /// the znode exists, or `None` without an answer.
     ///
     /// # Errors
     /// The session has expired.
     async fn ping_once(&self, path: &str, interval: Duration) -> Result<Option<bool>, ZkError> {
         let (sent, left) = (clock::monotonic(), self.lease.left());
-        match timeout(left.min(interval * 2), self.client.check_stat(path)).await {
+        let ping = async {
+            self.client.sync(path).await?;
+            self.client.check_stat(path).await
+        };
+        match timeout(left.min(interval * 2), ping).await {
             Ok(Ok(found)) => {
                 self.lease.extend(sent);
                 return Ok(Some(found.is_some()));
@@ -372,10 +378,44 @@ mod tests {
 
     use evenkeel_common::Configuration;
     use evenkeel_zookeeper::{ZkConfig, ZnodeTree};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
     use tokio::runtime::Builder;
     use tokio::sync::oneshot;
 
     use super::*;
+
+    /// The operation of a sync in a packet of ZooKeeper's protocol (`ZooDefs.OpCode.sync`).
+    const SYNC: [u8; 4] = 9_u32.to_be_bytes();
+
+    /// Passes a client's packets on, except syncs.
+    async fn pass_all_but_syncs(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> std::io::Result<()> {
+        // The first packet, which opens the session, has no operation.
+        for number in 0.. {
+            let len = from.read_u32().await?;
+            let mut body = vec![0; len as usize];
+            from.read_exact(&mut body).await?;
+            if number == 0 || body.get(4..8) != Some(&SYNC[..]) {
+                to.write_u32(len).await?;
+                to.write_all(&body).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves as a server of ZooKeeper that answers reads, while its leader does not answer.
+    async fn serve_cut_off_follower(listener: TcpListener, zookeeper: u16) -> std::io::Result<()> {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        loop {
+            let (client, _) = listener.accept().await?;
+            let server = TcpStream::connect(("127.0.0.1", zookeeper)).await?;
+            let ((from_client, mut to_client), (mut from_server, to_server)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(pass_all_but_syncs(from_client, to_server));
+            tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+        }
+    }
 
     /// A runtime with a thread, which ends when the sender is dropped.
     fn runtime() -> (Handle, oneshot::Sender<()>) {
@@ -399,7 +439,8 @@ mod tests {
         let config = ZkConfig { session_timeout_min_ms: 1, tick_ms: 100, ..ZkConfig::default() };
         runtime.spawn(async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            evenkeel_zookeeper::serve(listener, Arc::new(ZnodeTree::new()), config, std::future::pending()).await
+            evenkeel_zookeeper::serve(listener, Arc::new(ZnodeTree::new()), config, std::future::pending())
+                .await
         });
         port
     }
@@ -421,6 +462,18 @@ mod tests {
         std::thread::sleep(Duration::from_millis(2500));
         assert!(session.lease().holds());
         failure.set("a failure".to_owned()).expect("the first reason");
+        assert!(!session.lease().holds());
+    }
+
+    #[test]
+    fn a_server_that_has_lost_its_leader_does_not_extend_the_lease() {
+        let (runtime, _stop) = runtime();
+        let (listener, follower) = port();
+        runtime.spawn(serve_cut_off_follower(listener, serve_zookeeper(&runtime)));
+        let session = Session::open(&runtime, &settings(follower), &Arc::default()).expect("a session");
+        let read = async { session.client.check_stat("/").await };
+        runtime.block_on(read).expect("it answers reads").expect("the root");
+        std::thread::sleep(Duration::from_millis(1500));
         assert!(!session.lease().holds());
     }
 }
