@@ -8,6 +8,14 @@
 //! - after bytes were flushed or synced: the lease still holds, so they were in the file before
 //!   another server could read it. Otherwise the flush fails, and none of it is acknowledged.
 //!
+//! A master may declare a server dead whose lease holds. Before any server reads the dead one's
+//! logs, it renames their directory. So, except on HDFS, a flush or sync of a log looks afterwards
+//! whether the file still has its name, which takes about a microsecond on a local disk. If it
+//! does, the bytes were in the file before another server could read it. Otherwise the flush fails
+//! with `NotFound`, and so does the creation of another log in that directory, which fails the log
+//! for good. On a shared file system this machine must see a renamed directory as soon as the
+//! master's does: NFS with cached attributes (`actimeo` above 0) may show the old name for seconds.
+//!
 //! The process may be suspended for long between the check and a change of a name. A rename that
 //! late moves a finished output of this server, which no other server looks for.
 
@@ -16,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_fs::{
-    AppendFile, CreateOptions, FileHealth, FileStatus, FileSystem, RandomAccessFile, ReadStatistics,
+    AppendFile, CreateOptions, FileHealth, FileKind, FileStatus, FileSystem, RandomAccessFile, ReadStatistics,
 };
 
 use crate::lease::Lease;
@@ -47,6 +55,22 @@ fn check(lease: &Lease) -> io::Result<()> {
 struct FencedFile {
     inner: Box<dyn AppendFile>,
     lease: Arc<Lease>,
+    /// The name that a log must keep, except on HDFS.
+    log: Option<LogName>,
+}
+
+#[derive(Debug)]
+struct LogName {
+    fs: Arc<dyn FileSystem>,
+    path: PathBuf,
+}
+
+impl FencedFile {
+    /// Fails if another server may have read the file before the last flush.
+    fn check_flushed(&self) -> io::Result<()> {
+        check(&self.lease)?;
+        self.log.as_ref().map_or(Ok(()), |log| log.fs.status(&log.path).map(drop))
+    }
 }
 
 impl AppendFile for FencedFile {
@@ -56,12 +80,12 @@ impl AppendFile for FencedFile {
 
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()?;
-        check(&self.lease)
+        self.check_flushed()
     }
 
     fn sync(&mut self) -> io::Result<()> {
         self.inner.sync()?;
-        check(&self.lease)
+        self.check_flushed()
     }
 
     fn write_back(&mut self, should_continue: &dyn Fn() -> bool) -> io::Result<()> {
@@ -95,7 +119,9 @@ impl FileSystem for FencedFileSystem {
     fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
         check(&self.lease)?;
         let inner = self.inner.create(path, options)?;
-        Ok(Box::new(FencedFile { inner, lease: Arc::clone(&self.lease) }))
+        let needs_name = options.kind == FileKind::Log && !self.inner.is_remote();
+        let name = || LogName { fs: Arc::clone(&self.inner), path: path.to_owned() };
+        Ok(Box::new(FencedFile { inner, lease: Arc::clone(&self.lease), log: needs_name.then(name) }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -185,10 +211,95 @@ impl FileSystem for FencedFileSystem {
 mod tests {
     use std::time::Duration;
 
-    use evenkeel_common::clock;
-    use evenkeel_fs::MemoryFileSystem;
+    use bytes::Bytes;
+    use evenkeel_common::clock::{self, ManualClock};
+    use evenkeel_common::{KeyValue, TableName};
+    use evenkeel_fs::{FaultyFileSystem, MemoryFileSystem};
+    use evenkeel_wal::{SyncLevel, Wal, WalConfig, WalEntry, WalListener, WalOptions};
+    use parking_lot::Mutex;
 
     use super::*;
+
+    const DIR: &str = "/WALs/a";
+
+    fn hour() -> Arc<Lease> {
+        Arc::new(Lease::new(clock::monotonic(), Duration::from_secs(3600)))
+    }
+
+    /// Renames the directory of a log as a master does for a dead server.
+    fn rename_dir(fs: &MemoryFileSystem) {
+        fs.rename(Path::new(DIR), Path::new("/WALs/a-splitting")).expect("renamed");
+    }
+
+    #[test]
+    fn a_log_whose_directory_was_renamed_acknowledges_nothing() {
+        let memory = MemoryFileSystem::new();
+        memory.mkdirs(Path::new(DIR)).expect("made");
+        let fs = FencedFileSystem::new(Arc::new(memory.clone()), hour());
+        let mut log = fs.create(&Path::new(DIR).join("log"), CreateOptions::LOG).expect("alive");
+        let mut other = fs.create(Path::new("/data"), CreateOptions::BULK).expect("alive");
+        log.append(b"acknowledged").and_then(|()| log.flush()).expect("alive");
+        rename_dir(&memory);
+        log.append(b"late").expect("nobody is told");
+        for outcome in [log.flush(), log.sync()] {
+            assert_eq!(outcome.expect_err("fenced").kind(), io::ErrorKind::NotFound);
+        }
+        other.append(b"x").and_then(|()| other.sync()).expect("no log");
+    }
+
+    /// There the recovery of the log's lease fences its writer, and a look would be a call to the
+    /// NameNode.
+    #[test]
+    fn the_name_of_a_log_on_hdfs_is_not_looked_up() {
+        let memory = MemoryFileSystem::new();
+        memory.mkdirs(Path::new(DIR)).expect("made");
+        let remote = FaultyFileSystem::new(memory.clone()).as_remote();
+        let fs = FencedFileSystem::new(Arc::new(remote), hour());
+        let mut log = fs.create(&Path::new(DIR).join("log"), CreateOptions::LOG).expect("alive");
+        rename_dir(&memory);
+        log.append(b"x").and_then(|()| log.flush()).expect("not asked");
+    }
+
+    #[derive(Default)]
+    struct Failures(Mutex<Vec<String>>);
+
+    impl WalListener for Failures {
+        fn abort(&self, reason: &str) {
+            self.0.lock().push(reason.to_owned());
+        }
+
+        fn request_flush(&self, _stores: &[(Bytes, Vec<Bytes>)]) {}
+    }
+
+    #[test]
+    fn the_log_of_a_server_that_was_declared_dead_fails_for_good() {
+        let memory = MemoryFileSystem::new();
+        memory.mkdirs(Path::new(DIR)).expect("made");
+        let failures = Arc::<Failures>::default();
+        let wal = Wal::open(WalOptions {
+            fs: Arc::new(FencedFileSystem::new(Arc::new(memory.clone()), hour())),
+            wal_dir: PathBuf::from(DIR),
+            old_dir: PathBuf::from("/oldWALs"),
+            prefix: "a".to_owned(),
+            suffix: String::new(),
+            config: WalConfig::default(),
+            clock: ManualClock::at(1_000_000),
+            listener: Arc::clone(&failures) as _,
+        })
+        .expect("a log");
+        let write = |seq_id| {
+            let cell = KeyValue::put(b"row", b"f", b"q", 1, b"value");
+            let table: TableName = "t".parse().expect("legal");
+            let entry = WalEntry::new(Bytes::from_static(b"region"), table, seq_id, 1, vec![cell]);
+            wal.append(&entry).and_then(|txid| wal.sync(txid, SyncLevel::Flush))
+        };
+        write(1).expect("acknowledged");
+        rename_dir(&memory);
+        write(2).expect_err("another server may have read the log");
+        write(3).expect_err("and no other log is begun");
+        assert_eq!(failures.0.lock().len(), 1);
+        assert!(!memory.exists(Path::new(DIR)).expect("looked"));
+    }
 
     #[test]
     fn an_expired_lease_fences_changes_and_acknowledgements() {

@@ -6,9 +6,9 @@ use std::io;
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use evenkeel_common::thread::{Supervisor, catch_and_log, spawn_essential};
-use evenkeel_common::{ErrorKind, HBaseError, Result};
+use evenkeel_common::{HBaseError, Result};
 
-/// The limit on waiting jobs of one pool. Beyond it the master gets a retryable error.
+/// The limit on waiting jobs of one pool. Beyond it the master gets an error, and repeats the RPC.
 const QUEUE_MAX: usize = 100_000;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -40,12 +40,13 @@ impl Pool {
     /// Queues a job.
     ///
     /// # Errors
-    /// Returns `CallQueueTooBigException` if the queue is full.
+    /// Returns `IOException` if the queue is full. It is not `CallQueueTooBigException`, which
+    /// tells the master that no part of the RPC was executed.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) -> Result<()> {
         let full = |error| match error {
             TrySendError::Full(_) => format!("the queue of {} is full", self.name),
             TrySendError::Disconnected(_) => format!("{} has ended", self.name),
         };
-        self.jobs.try_send(Box::new(job)).map_err(|e| HBaseError::new(ErrorKind::CallQueueTooBig, full(e)))
+        self.jobs.try_send(Box::new(job)).map_err(|error| HBaseError::io(full(error)))
     }
 }

@@ -13,7 +13,14 @@
 //! | `SnapshotRegionCallable`, `SnapshotVerifyCallable` | [`snapshot`](crate::snapshot) |
 //! | `ReloadQuotasCallable`, `SwitchRpcThrottleRemoteCallable` | [`quotas`](crate::quotas) |
 //! | `RefreshPeerCallable` | none: this server replicates nothing |
-//! | `ClaimReplicationQueueCallable` | rejected: no thread would read the queue |
+//! | `ClaimReplicationQueueCallable` | none, after a pause of 5 s |
+//!
+//! **Queues of replication.** After a death of a server of HBase that replicates, the master lets
+//! random servers claim its queues, one each, until none is left. This server claims none, because
+//! no thread would read it. It does not report an error: the master would repeat the procedure on
+//! this server for ever. After a success it looks which queues are left, and asks random servers
+//! again. If no server of HBase is alive, the master repeats this until there is one; so each
+//! answer takes a while, on a thread of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -41,6 +48,8 @@ const BATCH_MAX: usize = 100;
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
 /// Threads for procedures other than log splits.
 const PROCEDURE_THREADS: usize = 3;
+/// The time before a queue of replication counts as claimed.
+const CLAIM_PAUSE: Duration = Duration::from_secs(5);
 
 /// See the module's documentation.
 pub struct Procedures {
@@ -51,6 +60,7 @@ pub struct Procedures {
     meta: Pool,
     closers: Pool,
     splitters: Pool,
+    claims: Pool,
     others: Pool,
     results: Sender<pb::RemoteProcedureResult>,
     /// The maximum bytes of edits in memory of each log that is split.
@@ -87,6 +97,7 @@ impl Procedures {
             meta: pool("open-meta", 1)?,
             closers: pool("close-region", settings.closer_threads)?,
             splitters: pool("split-wal", settings.splitter_threads)?,
+            claims: pool("claim-queue", 1)?,
             others: pool("remote-procedure", PROCEDURE_THREADS)?,
             results,
         }))
@@ -96,19 +107,22 @@ impl Procedures {
     ///
     /// # Errors
     /// Returns `DoNotRetryIOException` if the RPC is meant for an earlier server of this address,
-    /// or cannot be parsed; `CallQueueTooBigException` if a queue is full. A retry does not queue
-    /// again what is already queued.
+    /// or cannot be parsed: nothing is queued then, and the master takes it for that.
+    /// `IOException` if a queue is full, where a part may be queued: the master repeats the RPC,
+    /// and a retry does not queue again what is already queued.
     pub fn execute(&self, request: pb::ExecuteProceduresRequest) -> Result<()> {
-        for open in request.open_region {
-            self.check_start_code(open.server_start_code)?;
-            open.open_info
-                .iter()
-                .try_for_each(|info| self.queue_open(info, open.initiating_master_active_time))?;
-        }
-        for close in request.close_region {
-            self.check_start_code(close.server_start_code)?;
-            self.queue_close(close)?;
-        }
+        let (opens, closes) = (&request.open_region, &request.close_region);
+        let codes = opens.iter().map(|open| open.server_start_code);
+        codes
+            .chain(closes.iter().map(|close| close.server_start_code))
+            .try_for_each(|code| self.check_start_code(code))?;
+        let opens = opens.iter().flat_map(|open| {
+            open.open_info.iter().map(|info| Open::from(info, open.initiating_master_active_time))
+        });
+        let (opens, closes) =
+            (opens.collect::<Result<Vec<_>>>()?, closes.iter().map(Close::from).collect::<Result<Vec<_>>>()?);
+        opens.into_iter().try_for_each(|open| self.queue_open(open))?;
+        closes.into_iter().try_for_each(|close| self.queue_close(close))?;
         request.proc.into_iter().try_for_each(|procedure| self.queue_procedure(procedure))
     }
 
@@ -119,7 +133,7 @@ impl Procedures {
     pub fn close_region(&self, request: pb::CloseRegionRequest) -> Result<()> {
         self.check_start_code(request.server_start_code)?;
         self.transitions.server().region(&request.region)?;
-        self.queue_close(request)
+        self.queue_close(Close::from(&request)?)
     }
 
     fn check_start_code(&self, wanted: Option<u64>) -> Result<()> {
@@ -132,27 +146,17 @@ impl Procedures {
         }
     }
 
-    fn queue_open(
-        &self,
-        open: &pb::open_region_request::RegionOpenInfo,
-        master_active_ms: Option<i64>,
-    ) -> Result<()> {
-        let info = RegionInfo::try_from(&open.region)?;
+    fn queue_open(&self, Open { info, procedure }: Open) -> Result<()> {
         let pool = match (info.is_meta(), info.table().is_system()) {
             (true, _) => &self.meta,
             (_, true) => &self.priority_openers,
             _ => &self.openers,
         };
-        let procedure = Procedure { id: open.open_proc_id(), master_active_ms };
         let transitions = Arc::clone(&self.transitions);
         self.submitted.transition(pool, procedure.id, move || transitions.open(&info, procedure))
     }
 
-    fn queue_close(&self, close: pb::CloseRegionRequest) -> Result<()> {
-        let name = convert::region::encoded_name(&close.region)?.to_owned();
-        let procedure =
-            Procedure { id: close.close_proc_id(), master_active_ms: close.initiating_master_active_time };
-        let destination = close.destination_server.as_ref().map(ServerName::from);
+    fn queue_close(&self, Close { name, destination, procedure }: Close) -> Result<()> {
         let pool = if name == RegionInfo::meta().encoded_name() { &self.meta } else { &self.closers };
         let transitions = Arc::clone(&self.transitions);
         self.submitted
@@ -162,13 +166,20 @@ impl Procedures {
     fn queue_procedure(&self, request: pb::RemoteProcedureRequest) -> Result<()> {
         let id = i64::try_from(request.proc_id).unwrap_or(NO_PROCEDURE);
         let kind = request.proc_class.rsplit('.').next().unwrap_or_default();
-        let pool = if kind == "SplitWALCallable" { &self.splitters } else { &self.others };
+        let (pool, pause) = match kind {
+            "SplitWALCallable" => (&self.splitters, Duration::ZERO),
+            "ClaimReplicationQueueCallable" => (&self.claims, CLAIM_PAUSE),
+            _ => (&self.others, Duration::ZERO),
+        };
         let class = request.proc_class;
         let work = {
             let (transitions, class) = (Arc::clone(&self.transitions), class.clone());
             let data = request.proc_data.unwrap_or_default();
             let split_buffer_bytes = self.split_buffer_bytes;
-            move || catch(&class, || run(&transitions, &class, &data, split_buffer_bytes))
+            move || {
+                std::thread::sleep(pause);
+                catch(&class, || run(&transitions, &class, &data, split_buffer_bytes))
+            }
         };
         let (name, results) = (self.transitions.server().name().clone(), self.results.clone());
         let report = move |outcome: Result<()>| {
@@ -187,6 +198,38 @@ impl Procedures {
     }
 }
 
+/// A region to open.
+struct Open {
+    info: RegionInfo,
+    procedure: Procedure,
+}
+
+impl Open {
+    fn from(open: &pb::open_region_request::RegionOpenInfo, master_active_ms: Option<i64>) -> Result<Self> {
+        let procedure = Procedure { id: open.open_proc_id(), master_active_ms };
+        Ok(Self { info: RegionInfo::try_from(&open.region)?, procedure })
+    }
+}
+
+/// A region to close.
+struct Close {
+    /// The encoded name.
+    name: String,
+    destination: Option<ServerName>,
+    procedure: Procedure,
+}
+
+impl Close {
+    fn from(close: &pb::CloseRegionRequest) -> Result<Self> {
+        let master_active_ms = close.initiating_master_active_time;
+        Ok(Self {
+            name: convert::region::encoded_name(&close.region)?.to_owned(),
+            destination: close.destination_server.as_ref().map(ServerName::from),
+            procedure: Procedure { id: close.close_proc_id(), master_active_ms },
+        })
+    }
+}
+
 fn run(transitions: &Transitions, class: &str, data: &[u8], split_buffer_bytes: usize) -> Result<()> {
     match class.rsplit('.').next().unwrap_or_default() {
         "SplitWALCallable" => split_wal::run(transitions, &decode(data)?, split_buffer_bytes),
@@ -195,10 +238,7 @@ fn run(transitions: &Transitions, class: &str, data: &[u8], split_buffer_bytes: 
         "SnapshotVerifyCallable" => snapshot::verify(transitions, &decode(data)?),
         "ReloadQuotasCallable" => quotas::report_change(transitions.server()),
         "SwitchRpcThrottleRemoteCallable" => quotas::switch(transitions.server(), &decode(data)?),
-        "RefreshPeerCallable" => Ok(()),
-        "ClaimReplicationQueueCallable" => {
-            Err(HBaseError::do_not_retry("this server does not replicate and claims no replication queue"))
-        }
+        "RefreshPeerCallable" | "ClaimReplicationQueueCallable" => Ok(()),
         _ => Err(HBaseError::do_not_retry(format!("{class} is unknown"))),
     }
 }
@@ -247,4 +287,88 @@ fn report_outcomes(transitions: &Transitions, outcomes: &Receiver<pb::RemoteProc
 /// again.
 pub(crate) fn not_serving(info: &RegionInfo, server: &ServerName) -> HBaseError {
     HBaseError::new(ErrorKind::NotServingRegion, format!("{} is not online on {server}", info.name_text()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use evenkeel_common::Configuration;
+
+    use super::*;
+    use crate::transitions::tests::TestCluster;
+
+    fn procedures(cluster: &TestCluster) -> Arc<Procedures> {
+        let mut conf = Configuration::new();
+        conf.set("hbase.regionserver.executor.openregion.threads", "1");
+        let settings = ClusterSettings::from(&conf).expect("legal");
+        let transitions = Arc::clone(&cluster.transitions);
+        Procedures::start(transitions, &settings, 1 << 20, &Supervisor::log_only()).expect("threads")
+    }
+
+    /// A request to open a region, with the procedure 1, and a second one.
+    fn opens(cluster: &TestCluster, second: pb::RegionInfo) -> pb::ExecuteProceduresRequest {
+        let open = |(region, id): (pb::RegionInfo, i64)| pb::OpenRegionRequest {
+            open_info: vec![pb::open_region_request::RegionOpenInfo {
+                region,
+                open_proc_id: Some(id),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let open_region = [((&cluster.region).into(), 1), (second, 2)].map(open).to_vec();
+        pb::ExecuteProceduresRequest { open_region, ..Default::default() }
+    }
+
+    /// Waits until the thread that opens regions has nothing to do.
+    fn drain(procedures: &Procedures) {
+        let (done, ended) = channel();
+        procedures.openers.submit(move || done.send(()).expect("the test waits")).expect("room");
+        ended.recv_timeout(Duration::from_secs(30)).expect("the thread is free");
+    }
+
+    /// The master takes such an error for a request of which nothing was executed.
+    #[test]
+    fn a_request_that_cannot_be_parsed_executes_nothing() {
+        let cluster = TestCluster::new();
+        let procedures = procedures(&cluster);
+        let nameless =
+            pb::RegionInfo { table_name: pb::TableName::default(), ..pb::RegionInfo::from(&cluster.region) };
+        let request = opens(&cluster, nameless);
+        procedures.execute(request).expect_err("no table has that name");
+        let mut request = opens(&cluster, (&cluster.region).into());
+        request.open_region[1].server_start_code = Some(99);
+        let error = procedures.execute(request).expect_err("for an earlier server");
+        assert!(error.is_do_not_retry());
+        drain(&procedures);
+        assert!(!cluster.is_open());
+        procedures.execute(opens(&cluster, (&cluster.region).into())).expect("queued");
+        drain(&procedures);
+        assert!(cluster.is_open());
+    }
+
+    /// The master gives up a request that fails with `CallQueueTooBigException` and opens the
+    /// regions elsewhere, although a part of it may be queued here.
+    #[test]
+    fn a_full_queue_is_reported_as_an_error_that_the_master_retries() {
+        let cluster = TestCluster::new();
+        let procedures = procedures(&cluster);
+        let (go, gate) = channel::<()>();
+        let job = move || {
+            let _ended = gate.recv();
+        };
+        procedures.openers.submit(job).expect("room");
+        while procedures.openers.submit(|| {}).is_ok() {}
+        let error = procedures.execute(opens(&cluster, (&cluster.region).into())).expect_err("full");
+        assert_eq!(error.kind(), ErrorKind::Io);
+        drop(go);
+    }
+
+    #[test]
+    fn a_queue_of_replication_counts_as_claimed() {
+        let cluster = TestCluster::new();
+        let class = "org.apache.hadoop.hbase.replication.regionserver.ClaimReplicationQueueCallable";
+        assert_eq!(run(&cluster.transitions, class, &[], 0), Ok(()));
+        assert!(run(&cluster.transitions, "UnknownCallable", &[], 0).is_err());
+    }
 }

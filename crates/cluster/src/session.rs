@@ -2,9 +2,11 @@
 //! through which this server finds the rest of the cluster.
 //!
 //! Two tasks run on the thread of the cluster's connections:
-//! - **pings**: reads this server's znode ten times per session timeout. Each response extends the
-//!   [`Lease`]. The task aborts the server ([`Abort`]) if the lease ends, the session has expired,
-//!   or the znode is gone.
+//! - **pings**: reads this server's znode ten times per session timeout, after a sync, which
+//!   ZooKeeper's leader answers. Each response extends the [`Lease`]. The task aborts the server
+//!   ([`Abort`]) if the lease ends, the session has expired, or the znode is gone. Until the server
+//!   is registered, which may take arbitrarily long, another task only extends the lease; if it
+//!   ends, the start fails at its first write.
 //! - **watches**: reads the master, the RegionServers and the location of hbase:meta whenever one
 //!   of them changes, into a [`ClusterView`] that any thread reads without waiting.
 
@@ -16,6 +18,7 @@ use arc_swap::ArcSwap;
 use evenkeel_common::clock;
 use evenkeel_common::length;
 use evenkeel_common::{HBaseError, RegionInfo, Result, ServerName};
+use evenkeel_process::FailureReason;
 use evenkeel_protocol::{from_magic, pb};
 use evenkeel_regionserver::ClusterView;
 use evenkeel_zookeeper::znodes::{self, ZnodePaths};
@@ -56,35 +59,41 @@ pub struct Session {
     view: ArcSwap<ClusterView>,
     /// True while this server's znode should exist.
     is_announced: AtomicBool,
+    /// True from [`Session::watch`] on.
+    is_watched: AtomicBool,
     /// The whole cluster is shutting down: `/hbase/running` is gone.
     is_cluster_stopping: AtomicBool,
     changed: Notify,
 }
 
 impl Session {
-    /// Opens a session. Waits while no server of the quorum responds.
+    /// Opens a session, and begins to extend its lease, which ends when `failure` has a reason.
+    /// Waits while no server of the quorum responds.
     ///
     /// # Errors
     /// Returns an error if the quorum setting cannot be parsed.
-    pub fn open(runtime: &Handle, settings: &ClusterSettings) -> Result<Arc<Self>> {
+    pub fn open(runtime: &Handle, settings: &ClusterSettings, failure: &FailureReason) -> Result<Arc<Self>> {
         let (began, client) = runtime.block_on(connect(settings))?;
-        let lease = Arc::new(Lease::new(began, client.session_timeout()));
+        let lease = Arc::new(Lease::new(began, client.session_timeout()).ended_by(failure));
         tracing::info!(
             session = %client.session_id(),
             timeout_ms = length::whole_ms(client.session_timeout()),
             quorum = settings.quorum,
             "ZooKeeper session"
         );
-        Ok(Arc::new(Self {
+        let session = Arc::new(Self {
             client,
             runtime: runtime.clone(),
             paths: settings.znodes.clone(),
             lease,
             view: ArcSwap::default(),
             is_announced: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
             is_cluster_stopping: AtomicBool::new(false),
             changed: Notify::new(),
-        }))
+        });
+        runtime.spawn(Arc::clone(&session).ping_until_watched());
+        Ok(session)
     }
 
     /// The time until which this server may act.
@@ -154,6 +163,7 @@ impl Session {
         abort: &Arc<Abort>,
         on_stop: Arc<dyn Fn() + Send + Sync>,
     ) {
+        self.is_watched.store(true, Ordering::Release);
         let ping = Arc::clone(self).ping(self.path_of(server), Arc::clone(abort));
         abort.run_task(&self.runtime, "ping of ZooKeeper", ping);
         let changes = Arc::clone(self).read_changes(on_stop);
@@ -197,27 +207,60 @@ impl Session {
         format!("{}/{server}", self.paths.rs)
     }
 
+    /// Extends the lease while the start waits for the cluster, for a master and for storage.
+    async fn ping_until_watched(self: Arc<Self>) {
+        let interval = self.ping_interval();
+        while self.lease.holds() && !self.is_watched.load(Ordering::Acquire) {
+            if self.ping_once(&self.paths.rs, interval).await.is_err() {
+                return tracing::error!("the ZooKeeper session has expired during the start");
+            }
+            sleep(interval.min(self.lease.left())).await;
+        }
+    }
+
     async fn ping(self: Arc<Self>, own: String, abort: Arc<Abort>) {
-        let interval = (self.client.session_timeout() / PINGS).clamp(PING_MIN, PING_MAX);
+        let interval = self.ping_interval();
         loop {
-            let sent = clock::monotonic();
-            let left = self.lease.left();
-            match timeout(left.min(interval * 2), self.client.check_stat(&own)).await {
-                Ok(Ok(found)) => {
-                    self.lease.extend(sent);
-                    if found.is_none() && self.is_announced.load(Ordering::Acquire) {
-                        return abort.now("this server's znode is gone: other servers consider it dead");
-                    }
+            match self.ping_once(&own, interval).await {
+                Ok(Some(false)) if self.is_announced.load(Ordering::Acquire) => {
+                    return abort.now("this server's znode is gone: other servers consider it dead");
                 }
-                Ok(Err(ZkError::SessionExpired)) => return abort.now("the ZooKeeper session has expired"),
-                Ok(Err(error)) => tracing::warn!(%error, left_ms = length::whole_ms(left), "ZooKeeper"),
-                Err(_) => tracing::warn!(left_ms = length::whole_ms(left), "ZooKeeper does not answer"),
+                Ok(_) => {}
+                Err(_) => return abort.now("the ZooKeeper session has expired"),
             }
             if !self.lease.holds() {
                 return abort.now("ZooKeeper could not be reached: the session may have expired");
             }
             sleep(interval.min(self.lease.left())).await;
         }
+    }
+
+    fn ping_interval(&self) -> Duration {
+        (self.client.session_timeout() / PINGS).clamp(PING_MIN, PING_MAX)
+    }
+
+    /// Reads a znode, and extends the lease if ZooKeeper's leader answers: a server that follows it
+    /// would answer the read alone, even for a session that the leader has expired. Returns whether
+    /// the znode exists, or `None` without an answer.
+    ///
+    /// # Errors
+    /// The session has expired.
+    async fn ping_once(&self, path: &str, interval: Duration) -> Result<Option<bool>, ZkError> {
+        let (sent, left) = (clock::monotonic(), self.lease.left());
+        let ping = async {
+            self.client.sync(path).await?;
+            self.client.check_stat(path).await
+        };
+        match timeout(left.min(interval * 2), ping).await {
+            Ok(Ok(found)) => {
+                self.lease.extend(sent);
+                return Ok(Some(found.is_some()));
+            }
+            Ok(Err(error @ ZkError::SessionExpired)) => return Err(error),
+            Ok(Err(error)) => tracing::warn!(%error, left_ms = length::whole_ms(left), "ZooKeeper"),
+            Err(_) => tracing::warn!(left_ms = length::whole_ms(left), "ZooKeeper does not answer"),
+        }
+        Ok(None)
     }
 
     async fn read_changes(self: Arc<Self>, on_stop: Arc<dyn Fn() + Send + Sync>) {
@@ -327,4 +370,110 @@ async fn connect(settings: &ClusterSettings) -> Result<(std::time::Instant, Clie
 
 fn zk(what: &str, error: &ZkError) -> HBaseError {
     HBaseError::io(format!("ZooKeeper: {what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use evenkeel_common::Configuration;
+    use evenkeel_zookeeper::{ZkConfig, ZnodeTree};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+    use tokio::runtime::Builder;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// The operation of a sync in a packet of ZooKeeper's protocol (`ZooDefs.OpCode.sync`).
+    const SYNC: [u8; 4] = 9_u32.to_be_bytes();
+
+    /// Passes a client's packets on, except syncs.
+    async fn pass_all_but_syncs(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> std::io::Result<()> {
+        // The first packet, which opens the session, has no operation.
+        for number in 0.. {
+            let len = from.read_u32().await?;
+            let mut body = vec![0; len as usize];
+            from.read_exact(&mut body).await?;
+            if number == 0 || body.get(4..8) != Some(&SYNC[..]) {
+                to.write_u32(len).await?;
+                to.write_all(&body).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves as a server of ZooKeeper that answers reads, while its leader does not answer.
+    async fn serve_cut_off_follower(listener: TcpListener, zookeeper: u16) -> std::io::Result<()> {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        loop {
+            let (client, _) = listener.accept().await?;
+            let server = TcpStream::connect(("127.0.0.1", zookeeper)).await?;
+            let ((from_client, mut to_client), (mut from_server, to_server)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(pass_all_but_syncs(from_client, to_server));
+            tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+        }
+    }
+
+    /// A runtime with a thread, which ends when the sender is dropped.
+    fn runtime() -> (Handle, oneshot::Sender<()>) {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let (stop, stopped) = oneshot::channel();
+        let handle = runtime.handle().clone();
+        std::thread::spawn(move || drop(runtime.block_on(stopped)));
+        (handle, stop)
+    }
+
+    fn port() -> (TcpListener, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let port = listener.local_addr().expect("bound").port();
+        (listener, port)
+    }
+
+    /// Serves an empty tree that grants sessions of a second, and returns its port.
+    fn serve_zookeeper(runtime: &Handle) -> u16 {
+        let (listener, port) = port();
+        let config = ZkConfig { session_timeout_min_ms: 1, tick_ms: 100, ..ZkConfig::default() };
+        runtime.spawn(async move {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            evenkeel_zookeeper::serve(listener, Arc::new(ZnodeTree::new()), config, std::future::pending())
+                .await
+        });
+        port
+    }
+
+    fn settings(port: u16) -> ClusterSettings {
+        let mut conf = Configuration::new();
+        conf.set("hbase.zookeeper.quorum", format!("127.0.0.1:{port}"));
+        conf.set("zookeeper.session.timeout", "1000");
+        ClusterSettings::from(&conf).expect("legal")
+    }
+
+    #[test]
+    fn the_lease_holds_while_a_start_waits_for_longer_than_a_session() {
+        let (runtime, _stop) = runtime();
+        let settings = settings(serve_zookeeper(&runtime));
+        let failure = FailureReason::default();
+        let session = Session::open(&runtime, &settings, &failure).expect("a session");
+        assert!(session.client.session_timeout() <= Duration::from_secs(1));
+        std::thread::sleep(Duration::from_millis(2500));
+        assert!(session.lease().holds());
+        failure.set("a failure".to_owned()).expect("the first reason");
+        assert!(!session.lease().holds());
+    }
+
+    #[test]
+    fn a_server_that_has_lost_its_leader_does_not_extend_the_lease() {
+        let (runtime, _stop) = runtime();
+        let (listener, follower) = port();
+        runtime.spawn(serve_cut_off_follower(listener, serve_zookeeper(&runtime)));
+        let session = Session::open(&runtime, &settings(follower), &Arc::default()).expect("a session");
+        let read = async { session.client.check_stat("/").await };
+        runtime.block_on(read).expect("it answers reads").expect("the root");
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(!session.lease().holds());
+    }
 }

@@ -1,8 +1,8 @@
 //! The start: eight steps in this order.
 //!
 //! - 1: `Connections::start`: starts the thread of all connections that this server opens
-//! - 2: [`Session::open`], [`Session::wait_for_cluster`]: opens the session with its lease, and
-//!   waits for an active master and the cluster's id
+//! - 2: [`Session::open`], [`Session::wait_for_cluster`]: opens the session with its lease, which
+//!   pings extend from then on, and waits for an active master and the cluster's id
 //! - 3: `take_ports`: the RPC port listens; the info port answers and shows the progress
 //! - 4: `register`: registers the server with the master, which returns the root directory;
 //!   `open_file_systems` opens its file system
@@ -96,7 +96,7 @@ pub(crate) fn start(
     let mut process = Process::new(storage::root_file_system(&conf)?, conf, stop)?;
     ignored_settings::warn_in_cluster(&process.conf);
     let connections = Connections::start(&process)?;
-    let session = Session::open(&connections.runtime, &cluster)?;
+    let session = Session::open(&connections.runtime, &cluster, &process.failure)?;
     session.wait_for_cluster()?;
     let abort =
         Abort::new(Arc::clone(&process.failure), Arc::clone(&process.stop), Arc::clone(session.lease()));

@@ -293,4 +293,4 @@ impl Transitions {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,8 +1,6 @@
 //! Periodic work of the master, on its own thread.
 //!
 //! - queues tables for the normalizer, which has another thread: `hbase.normalizer.period`
-//! - archives compacted files that no reader uses:
-//!   `hbase.hfile.compaction.discharger.interval`, two minutes
 //! - archives split and merge parents: `hbase.catalogjanitor.interval`
 //! - deletes unneeded files from the archive and `oldWALs`: `hbase.master.cleaner.interval`
 //! - archives MOB files without references: `hbase.master.mob.cleaner.period`
@@ -26,9 +24,6 @@ use evenkeel_regionserver::slow_log_table;
 use super::Master;
 use super::normalizer::NormalizerThread;
 use super::quotas::chore::QuotaChore;
-
-/// How often compacted files are checked (`hbase.hfile.compaction.discharger.interval`).
-const DISCHARGE_PERIOD: Duration = Duration::from_secs(120);
 
 /// The thread, that of the normalizer, and that of quotas; they end when this is dropped.
 pub struct MasterChore {
@@ -59,7 +54,6 @@ impl MasterChore {
         let master = Arc::clone(master);
         let task = |every, run| Task { every, due: clock::monotonic() + every, run };
         let mut tasks = vec![
-            task(DISCHARGE_PERIOD, Master::discharge),
             task(janitor_every, Master::run_janitor_if_on),
             task(master.cleaner_settings.every, Master::run_cleaners_if_on),
             task(master.cleaner_settings.snapshots_every, Master::delete_expired_snapshots_if_on),
@@ -114,14 +108,6 @@ impl Drop for MasterChore {
 }
 
 impl Master {
-    fn discharge(&self) {
-        for region in self.parts.regionserver.regions().all() {
-            if let Err(error) = region.archive_compacted() {
-                tracing::warn!(region = %region.info().name_text(), %error, "compacted files are not archived yet");
-            }
-        }
-    }
-
     fn run_janitor_if_on(&self) {
         if !self.switches.catalog_janitor.load(Ordering::Relaxed) {
             return;

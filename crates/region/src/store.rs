@@ -8,7 +8,8 @@
 //! ```text
 //! <family>/<hfile>             served, or listed and served: see [`StoreFileTracker`]
 //! .tmp/<family>/<hfile>        output of a flush or compaction, not committed
-//! archive/.../<family>/<hfile> replaced by a compaction, and no longer held by a reader
+//! archive/.../<family>/<hfile> replaced by a compaction, and no longer held by a reader, or the
+//!                              region was closed
 //! ```
 //!
 //! With a tracker that needs no temporary directory, outputs are in the family's directory from the
@@ -38,8 +39,9 @@
 //! | `secondary` | stores of secondary replicas, which read another store's files |
 //! | `unlisted` | files in the family's directory that are not the store's |
 //!
-//! Locks: `changes` serialises updates of the state and is never held during I/O. `compacting`,
-//! `flushed`, `flushed_mob`, `undeleted_outputs` and `replaced` are leaf locks.
+//! Locks: `changes` serialises updates of the state and is never held during I/O. `archiving` is
+//! held while replaced files are moved; no request needs it. `compacting`, `flushed`,
+//! `flushed_mob`, `undeleted_outputs` and `replaced` are leaf locks.
 
 #![forbid(unsafe_code)]
 
@@ -201,6 +203,8 @@ pub struct Store {
     undeleted_outputs: Mutex<Vec<Vec<PathBuf>>>,
     /// Files that were compacted away and may still be read.
     replaced: Mutex<Vec<Arc<StoreFile>>>,
+    /// Held while files of `replaced` are moved, so that a close waits for a move in progress.
+    archiving: Mutex<()>,
     /// True if compactions must stop at their next step.
     cancelled: AtomicBool,
     /// The progress of the running compaction.
@@ -266,6 +270,7 @@ impl Store {
             flushed_mob: Mutex::default(),
             undeleted_outputs: Mutex::default(),
             replaced: Mutex::default(),
+            archiving: Mutex::default(),
             cancelled: AtomicBool::new(false),
             compaction_progress: load::WriteProgress::default(),
             flush_progress: load::WriteProgress::default(),
@@ -453,9 +458,17 @@ impl Store {
         state.files.iter().filter(is_own).map(|file| file.bytes()).sum()
     }
 
-    /// Returns true if any file is a reference. The region cannot be split then.
+    /// Returns true if any file is a reference.
     pub fn has_references(&self) -> bool {
         self.state.load().files.iter().any(|file| file.is_reference())
+    }
+
+    /// Returns true if the family's directory contains a reference, because a file is one or
+    /// because a reader still holds one that was compacted (`HStore.hasReferences`). The region
+    /// cannot be split or merged then.
+    pub fn has_references_on_disk(&self) -> bool {
+        // The state first: a file is among the replaced ones before it leaves the state.
+        self.has_references() || self.replaced.lock().iter().any(|file| file.is_reference())
     }
 
     /// Returns the row at which a split cuts: the middle row of the largest file, or a row between
@@ -485,6 +498,7 @@ impl Store {
     /// # Errors
     /// `IOException` from the file system; the rest is kept for the next call.
     pub fn archive_replaced(&self) -> Result<usize> {
+        let _one = self.archiving.lock();
         let mut replaced = self.replaced.lock();
         let (free, held): (Vec<_>, Vec<_>) =
             replaced.drain(..).partition(|file| Arc::strong_count(file) == 1);
@@ -500,6 +514,22 @@ impl Store {
             }
         }
         Ok(self.replaced.lock().len())
+    }
+
+    /// Archives all replaced files, including those that readers hold, because the region is being
+    /// closed: a master that splits, merges or snapshots it next takes every file of the directory
+    /// for a served one. Readers continue with their open files, and references from held files to
+    /// MOB files still count.
+    ///
+    /// # Errors
+    /// `IOException` from the file system; another call archives the rest.
+    pub(crate) fn archive_all_replaced(&self) -> Result<()> {
+        let _one = self.archiving.lock();
+        let replaced = self.replaced.lock().clone();
+        replaced.iter().try_for_each(|file| self.archive(file))?;
+        drop(replaced);
+        self.replaced.lock().retain(|file| Arc::strong_count(file) > 1);
+        Ok(())
     }
 
     fn archive(&self, file: &StoreFile) -> Result<()> {

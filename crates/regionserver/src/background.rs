@@ -53,12 +53,14 @@
 //! | [`throughput`] | how fast compactions and flushes may write |
 //! | [`chore`] | leases, the limit on unflushed bytes, and other periodic work |
 //! | `priorities` | how flushes and compactions yield |
+//! | [`file_discharger`] | archives files that compactions have replaced |
 //! | [`mob_cleaner`] | archives MOB files without references |
 //! | [`notifier`] | wakes the chore before its time |
 //! | [`store_file_refresh`] | refreshes the files of secondary replicas |
 
 pub mod chore;
 mod config;
+pub mod file_discharger;
 mod job_queue;
 pub mod mob_cleaner;
 pub mod notifier;

@@ -454,6 +454,13 @@ impl Wal {
         self.shared.sync(txid, level)
     }
 
+    /// Returns true if [`Wal::sync`] would return at once, without writing to the log.
+    pub fn is_settled(&self, txid: Txid, level: SyncLevel) -> bool {
+        let queue = self.shared.queue.lock();
+        let level = self.shared.effective(&queue, level);
+        queue.sync_result(txid, level).is_some()
+    }
+
     /// Makes all entries up to `txid` durable at `level` on this thread, unless another thread
     /// commits; returns `None` then, and the caller uses [`Wal::when_synced`]. It is for a thread
     /// that may execute one write but must not wait for another thread's: at [`SyncLevel::Flush`]

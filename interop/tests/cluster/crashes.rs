@@ -120,7 +120,7 @@ fn a_region_that_grows_is_split(scene: &Scene, server: &ServerName) {
 }
 
 /// Threads whose death ends a RegionServer of a cluster: one of each kind.
-const ESSENTIAL: [&str; 29] = [
+const ESSENTIAL: [&str; 30] = [
     "cluster",
     "procedure-results",
     "open-region-0",
@@ -129,6 +129,7 @@ const ESSENTIAL: [&str; 29] = [
     "close-region-0",
     "split-wal-0",
     "remote-procedure-0",
+    "claim-queue-0",
     "wal",
     "wal-watch",
     "wal-archiver",

@@ -96,16 +96,16 @@ impl ServerHooks for NoHooks {
 }
 
 /// A server of a cluster in memory, and a region that is not open.
-struct TestCluster {
-    transitions: Arc<Transitions>,
+pub(crate) struct TestCluster {
+    pub(crate) transitions: Arc<Transitions>,
     clock: Arc<FailingClock>,
     master: Arc<RecordingMaster>,
-    region: RegionInfo,
+    pub(crate) region: RegionInfo,
     stopped: mpsc::Receiver<String>,
 }
 
 impl TestCluster {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
         let (clock, master) = (Arc::<FailingClock>::default(), Arc::<RecordingMaster>::default());
         let name = ServerName::new("h", 16020, 1);
@@ -149,7 +149,7 @@ impl TestCluster {
         self.transitions.close(self.region.encoded_name(), None, Procedure::NONE);
     }
 
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.transitions.server().regions().find(self.region.encoded_name()).is_some()
     }
 

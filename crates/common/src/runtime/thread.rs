@@ -32,6 +32,7 @@
 //! | `write-throttle` | `regionserver/limits/write_throttle.rs` | that reply | the server |
 //! | `chore` | `regionserver/background/chore.rs` | that round | the server |
 //! | `refresh-files` | `regionserver/background/store_file_refresh.rs` | that round | restarted |
+//! | `discharge-files` | `regionserver/background/file_discharger.rs` | that round | restarted |
 //! | `clean-mob-files` | `regionserver/background/mob_cleaner.rs` | that round | restarted |
 //! | `master-chore` | `master/chore.rs` | that task | the server |
 //! | `master-quotas` | `master/quotas/chore.rs` | that task | the server |
@@ -60,6 +61,7 @@
 //! | `open-priority-region-N` | same | that region is not served | the server |
 //! | `close-region-N` | same | the server | the server |
 //! | `split-wal-N`, `remote-procedure-N` of a cluster | same | that job | the server |
+//! | `claim-queue-N` | same | that job | the server |
 //! | `procedure-results` | `cluster/procedures.rs` | | the server |
 //! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |
 //! | `log` | `evenkeel/log.rs` | restarted | restarted |

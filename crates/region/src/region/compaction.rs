@@ -146,6 +146,11 @@ impl Region {
         self.stores.iter().try_fold(0, |left, store| Ok(left + store.archive_replaced()?))
     }
 
+    /// Archives all compacted files, for a close: see [`Store::archive_all_replaced`].
+    pub(super) fn archive_all_compacted(&self) -> Result<()> {
+        self.stores.iter().try_for_each(|store| store.archive_all_replaced())
+    }
+
     /// Returns when the oldest file of a major compaction was written, milliseconds since 1970; 0
     /// if there is none.
     pub fn last_major_compaction_ms(&self) -> i64 {

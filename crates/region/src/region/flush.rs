@@ -6,6 +6,7 @@
 //! updates lock exclusive:  take a sequence id | FLUSH start | freeze the stores' segments
 //! then, no lock:           wait until every write up to that id is durable and visible
 //!                          write a file a store, below .tmp
+//!                          write to the log, which fails if this server was declared dead
 //!                          rename into place | the stores' trackers list the files, durably
 //! epoch odd:               swap file lists | drop snapshots
 //! then:                    FLUSH commit | notify the WAL which edits need no replay
@@ -36,6 +37,7 @@ use evenkeel_common::thread::catch;
 use evenkeel_common::{Result, clock, length};
 use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_protocol::pb::flush_descriptor::FlushAction;
+use evenkeel_wal::Txid;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::abort_on_panic::AbortOnPanic;
@@ -189,8 +191,11 @@ impl Region {
         self.mvcc.wait_for(seq_id);
         let size: MemStoreSize = stores.iter().map(|store| store.snapshot_size()).sum();
         let MemStoreSize { cells, heap_bytes, data_bytes: memstore_bytes } = size;
-        let write =
-            || snapshot.write(self.mvcc.read_point(), priority).and_then(|files| snapshot.install(files));
+        let write = || {
+            let files = snapshot.write(self.mvcc.read_point(), priority)?;
+            self.check_log_of_flush(&snapshot)?;
+            snapshot.install(files)
+        };
         match catch(format_args!("the flush of {}", self.info.encoded_name()), write) {
             Ok(files) => {
                 let output_bytes = files.iter().flatten().map(|file| file.bytes()).sum();
@@ -212,6 +217,16 @@ impl Region {
         }
     }
 
+    /// Fails if the log of this flush has failed permanently. While the region opens its log has
+    /// not begun, and the sequence id is that of a replayed edit, which belongs to no other edit.
+    fn check_log_of_flush(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        if snapshot.number == FlushSeqId::Current {
+            return Ok(());
+        }
+        let Snapshot { stores, seq_id, marked, .. } = snapshot;
+        self.check_log(*marked, |_| self.flush_marker(FlushAction::StartFlush, *seq_id, stores, &[]))
+    }
+
     fn count_flush(&self, end: &FlushEnd) {
         self.counts.add(RegionCount::Flushes, 1);
         self.metrics.flushed(end);
@@ -224,6 +239,7 @@ impl Region {
         loop {
             if let Some(seq_id) = self.seq_id_if_empty() {
                 self.mvcc.wait_for(seq_id);
+                self.check_log_without_flush()?;
                 return Ok(seq_id);
             }
             let outcome = self.flush_locked(FlushSeqId::Next)?;
@@ -271,9 +287,10 @@ impl Region {
             FlushSeqId::Next => self.mvcc.begin(|_| ()).0,
             FlushSeqId::Current => self.mvcc.write_point(),
         };
-        if number == FlushSeqId::Next {
-            self.log_flush(FlushAction::StartFlush, seq_id, stores, &[]);
-        }
+        let marked = match number {
+            FlushSeqId::Next => self.log_flush(FlushAction::StartFlush, seq_id, stores, &[]),
+            FlushSeqId::Current => None,
+        };
         self.with_new_epoch(|| {
             for store in stores {
                 store.start_flush();
@@ -284,7 +301,7 @@ impl Region {
         self.mvcc.complete(seq_id);
         let first_of_others = first_of_others.filter(|_| stores.len() < self.stores.len());
         let region_seq_id = first_of_others.map_or(seq_id, |first| seq_id.min(first.saturating_sub(1)));
-        Snapshot { stores, number, seq_id, region_seq_id, oldest_edits_ms }
+        Snapshot { stores, number, marked, seq_id, region_seq_id, oldest_edits_ms }
     }
 
     /// Swaps the lists of all stores of the flush at once. It cannot fail.
@@ -317,6 +334,8 @@ impl Region {
 struct Snapshot<'a> {
     stores: &'a [Arc<Store>],
     number: FlushSeqId,
+    /// The flush's first marker, if it could be logged.
+    marked: Option<Txid>,
     /// Every edit of the stores up to here is in the segments.
     seq_id: u64,
     /// Every edit of the region up to here is in the segments or in files.

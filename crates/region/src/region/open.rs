@@ -4,9 +4,14 @@
 //! stores, replay `recovered.edits`, flush the replayed cells, adopt `recovered.hfiles` (which
 //! HBase's log split writes instead of edits, if configured so), record the sequence id in a
 //! `.seqid` file, log REGION_OPEN. Closing: flush if the MemStore is large, so that the flush after
-//! the next step is short; refuse writes, flush, log REGION_CLOSE. A region that is opened twice
-//! replays no edit twice: it skips edits at or below the sequence ids of a store's files, and
-//! deletes edit files once their cells are flushed.
+//! the next step is short; refuse writes, flush, archive the compacted files, log REGION_CLOSE. A
+//! region that is opened twice replays no edit twice: it skips edits at or below the sequence ids
+//! of a store's files, and deletes edit files once their cells are flushed.
+//!
+//! **A closed region's directory contains served files only**, even if a reader still held a
+//! compacted file. A stock master splits, merges and snapshots a closed region by a listing of its
+//! directory. A compacted file among them would bring back deleted cells: in a daughter its name
+//! has a suffix, so the file that replaces it no longer names it.
 //!
 //! **Replay begins after the `.seqid` file.** Its number is written after a complete flush: at the
 //! end of an open, when the replayed cells are in files, and at the end of a close. So an edit at
@@ -342,7 +347,9 @@ impl Region {
             return Ok(());
         }
         self.mvcc.wait_for(self.mvcc.write_point());
-        if let Err(error) = self.flush_locked(FlushSeqId::Next).and_then(|_| self.log_close()) {
+        let flushed = self.flush_locked(FlushSeqId::Next);
+        if let Err(error) = flushed.and_then(|_| self.archive_all_compacted()).and_then(|()| self.log_close())
+        {
             *self.updates.write() = Phase::Open;
             tracing::error!(region = %self.info.name_text(), %error, "region cannot be closed");
             return Err(error);

@@ -327,9 +327,9 @@ impl Region {
             .then(|| self.best_split_row())?
     }
 
-    /// Returns true if the region may be split: it has compacted all references to files of its
-    /// parent, its policy is not `DisabledRegionSplitPolicy`, and it is neither of hbase:meta or
-    /// hbase:namespace nor a secondary replica.
+    /// Returns true if the region may be split: it has compacted and archived all references to
+    /// files of its parent, its policy is not `DisabledRegionSplitPolicy`, and it is neither of
+    /// hbase:meta or hbase:namespace nor a secondary replica.
     pub fn is_splittable(&self) -> bool {
         let is_namespaces = self.info.table().is_system() && self.info.table().qualifier() == "namespace";
         !self.info.is_meta()
@@ -337,7 +337,7 @@ impl Region {
             && !is_namespaces
             && !self.is_closed()
             && self.policy_permits_split()
-            && !self.stores.iter().any(|store| store.has_references())
+            && !self.stores.iter().any(|store| store.has_references_on_disk())
     }
 
     /// Returns false if the policy is `DisabledRegionSplitPolicy`.

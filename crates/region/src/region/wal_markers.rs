@@ -3,22 +3,29 @@
 //! | marker | when | waits for the log |
 //! |---|---|---|
 //! | REGION_OPEN, REGION_CLOSE | the region is open; everything is flushed | yes |
-//! | FLUSH start | a flush has its sequence id, and writers are still excluded | no |
+//! | FLUSH start | a flush has its sequence id, and writers are still excluded | later |
+//! | the same again | the files are written, and the first marker is synced already | yes |
 //! | FLUSH commit, abort | the files are served; they could not be written | commit |
-//! | FLUSH cannot flush | a user asked for a marked flush, and there was nothing to flush | yes |
+//! | FLUSH cannot flush | a user or a bulk load asked for a flush of no cells | yes |
 //! | COMPACTION | the output is in the family's directory, the inputs are still served | yes |
 //! | BULK_LOAD | the files are served | yes |
 //!
 //! Each marker takes a sequence id, which is complete at once, because readers see no markers.
 //! After a crash, only COMPACTION is read again. The others are for consumers of the log, so a
-//! flush succeeds even if its marker cannot be logged.
+//! flush succeeds while no marker can be logged.
+//!
+//! **Files get into place only while the log lives.** The sequence id in a file makes a replay skip
+//! all edits up to it. A server that was declared dead does not know yet that another one serves
+//! the region, and gives the same sequence ids to other edits: a file of the former would hide
+//! acknowledged edits of the latter. Its log fails permanently, because its directory has been
+//! renamed, so a flush and a bulk load first write to the log (`check_log`).
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::Result;
+use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::flush_descriptor::{FlushAction, StoreFlushDescriptor};
 use evenkeel_wal::markers::{self, Marker};
@@ -48,26 +55,53 @@ impl Region {
         self.env.wal.sync(self.append_marker(marker)?, SyncLevel::Flush)
     }
 
+    /// Fails if the log has failed permanently, as it does when the server was declared dead. Makes
+    /// a marker durable to find out: that of `logged`, unless the log has it already, otherwise
+    /// `marker`. A log that cannot be written at present, such as one on a full disk, has not
+    /// failed: a flush must free its files then.
+    pub(super) fn check_log(&self, logged: Option<Txid>, marker: impl Fn(u64) -> Marker) -> Result<()> {
+        let wal = &self.env.wal;
+        let marked = match logged.filter(|txid| !wal.is_settled(*txid, SyncLevel::Flush)) {
+            Some(txid) => txid,
+            None => self.append_marker(&marker)?,
+        };
+        match wal.sync(marked, SyncLevel::Flush) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                tracing::warn!(region = %self.info.name_text(), %error, "the log cannot be written before files are put into place");
+                // An append fails only if the log has failed permanently.
+                self.append_marker(&marker).map(drop)
+            }
+        }
+    }
+
+    /// [`Region::check_log`] for a caller that found nothing to flush.
+    pub(super) fn check_log_without_flush(&self) -> Result<()> {
+        self.check_log(None, |_| self.flush_marker(FlushAction::CannotFlush, NO_SEQ_ID, &[], &[]))
+    }
+
     /// Logs a step of a flush of some stores. `files` are the names of each store's files, in the
-    /// order of the stores, once they exist.
+    /// order of the stores, once they exist. Returns the marker's place in the log; `None` if it
+    /// could not be logged.
     pub(super) fn log_flush(
         &self,
         action: FlushAction,
         seq_id: u64,
         stores: &[Arc<Store>],
         files: &[Vec<String>],
-    ) {
-        let marker = |_| self.flush_marker(action, seq_id, stores, files);
-        let logged = match action {
-            FlushAction::CommitFlush => self.log_marker(marker),
-            _ => self.append_marker(marker).map(drop),
-        };
-        if let Err(error) = logged {
+    ) -> Option<Txid> {
+        let appended = self.append_marker(|_| self.flush_marker(action, seq_id, stores, files));
+        let logged = appended.and_then(|txid| match action {
+            FlushAction::CommitFlush => self.env.wal.sync(txid, SyncLevel::Flush).map(|()| txid),
+            _ => Ok(txid),
+        });
+        let warn = |error: &HBaseError| {
             tracing::warn!(region = %self.info.name_text(), ?action, %error, "a flush's marker is not in the log");
-        }
+        };
+        logged.inspect_err(warn).ok()
     }
 
-    fn flush_marker(
+    pub(super) fn flush_marker(
         &self,
         action: FlushAction,
         seq_id: u64,

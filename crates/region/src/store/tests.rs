@@ -154,9 +154,15 @@ fn references_read_half_a_file_until_compacted() {
         assert_eq!(test.scan(Scan::default()), rows);
         let reversed = test.scan(Scan { reversed: true, ..Scan::default() });
         assert_eq!(reversed, [rows[1], rows[0]]);
+        assert!(test.store.has_references_on_disk());
+        let reader = test.scanner(Scan::default(), u64::MAX - 1);
         test.compact(false, u64::MAX).expect("references are compacted first");
         assert!(!test.store.has_references());
         assert_eq!(test.scan(Scan::default()), rows);
+        assert!(test.store.has_references_on_disk(), "the reader holds the reference");
+        drop(reader);
+        assert_eq!(test.store.archive_replaced(), Ok(0));
+        assert!(!test.store.has_references_on_disk());
     }
 }
 

@@ -5,14 +5,17 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use evenkeel_common::clock::Clock;
-use evenkeel_common::{Durability, ErrorKind, KeyValue};
+use evenkeel_common::{CellBuffer, Durability, ErrorKind, KeyValue};
 use evenkeel_fs::{Fault, Latch, Op, SurvivingData};
 use evenkeel_region::memstore::InMemoryCompaction;
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::RowLockWaiter;
+use evenkeel_region::region::bulk_load::BulkLoad;
 use evenkeel_region::region::nonce::{NonceKey, NonceSource};
+use evenkeel_region::scanner::ScannerContext;
 use evenkeel_wal::WalConfig;
 
+use crate::bulk_load;
 use crate::harness::{Cluster, increment, put, scan, values};
 
 const ONE: &[(&[u8], u32)] = &[(b"f", 1)];
@@ -104,6 +107,117 @@ fn a_flush_that_fails_keeps_everything() {
         cluster.crash(SurvivingData::Flushed);
         assert_eq!(values(&cluster.all()), ["1", "1", "2"], "{op:?} {part}");
     }
+}
+
+/// A stock master splits, merges and snapshots a closed region by a listing of its directory.
+#[test]
+fn a_closed_region_has_no_compacted_file_in_its_directory() {
+    let mut cluster = Cluster::new(ONE);
+    cluster.put("x", "f", "q", "deleted").expect("written");
+    cluster.put("y", "f", "q", "kept").expect("written");
+    cluster.region().flush().expect("flushed");
+    cluster.region().mutate_wait(delete("x")).expect("deleted");
+    cluster.region().flush().expect("flushed");
+    let mut reader = cluster.region().scanner(Scan::get("y")).expect("opened");
+    cluster.region().compact(None, true).expect("compacted");
+    let listed = |cluster: &Cluster| -> Vec<String> {
+        cluster.files("/f/").into_iter().filter(|path| path.starts_with("/hbase/data/")).collect()
+    };
+    assert_eq!(listed(&cluster).len(), 2, "the reader holds the file of both rows");
+    cluster.region().close(false).expect("closed");
+    let (served, listed) = (cluster.region().stores()[0].files(), listed(&cluster));
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert!(listed[0].ends_with(&served[0].name));
+    let mut cells = CellBuffer::new();
+    reader.next(&mut cells, &mut ScannerContext::unlimited()).expect("the open files can be read");
+    assert_eq!(cells.len(), 1);
+    drop(reader);
+    cluster.crash(SurvivingData::Flushed);
+    assert_eq!(values(&cluster.all()), ["kept"]);
+}
+
+/// The files stay for the next attempt, and the region stays open.
+#[test]
+fn a_region_whose_compacted_files_cannot_be_archived_is_not_closed() {
+    let cluster = Cluster::new(ONE);
+    for value in ["1", "2"] {
+        cluster.put("r", "f", "q", value).expect("written");
+        cluster.region().flush().expect("flushed");
+    }
+    let reader = cluster.region().scanner(Scan::default()).expect("opened");
+    cluster.region().compact(None, true).expect("compacted");
+    cluster.fs.inject(Fault::on(Op::Rename, "/f/").fails(IoKind::Other));
+    cluster.region().close(false).expect_err("the disk says no");
+    cluster.put("r", "f", "q", "3").expect("open");
+    assert_eq!(values(&cluster.all()), ["3"]);
+    cluster.region().close(false).expect("closed");
+    let archived = cluster.files("/archive/");
+    assert_eq!(archived.len(), 2, "{archived:?}");
+    drop(reader);
+}
+
+/// The log of a server that was declared dead: a master has renamed its directory.
+fn lose_log(cluster: &Cluster) {
+    cluster.fs.inject(Fault::on(Op::Flush, "/WALs/").always().fails(IoKind::Other));
+    cluster.fs.inject(Fault::on(Op::Create, "/WALs/").always().fails(IoKind::NotFound));
+}
+
+/// The sequence ids in its files would make a replay skip the edits of the region's next server.
+#[test]
+fn a_server_that_lost_its_log_puts_no_file_into_place() {
+    for is_slow in [false, true] {
+        let mut cluster = Cluster::new(ONE);
+        cluster.put("r", "f", "q", "v").expect("written");
+        if is_slow {
+            // The log has the flush's marker long before the files are written.
+            let latch = Latch::new();
+            cluster.fs.inject(Fault::on(Op::Sync, "/.tmp/f/").waits_for(&latch));
+            std::thread::scope(|scope| {
+                let flush = scope.spawn(|| cluster.region().flush());
+                latch.wait_for_arrival();
+                cluster.put("s", "f", "q", "w").expect("synced behind the marker");
+                lose_log(&cluster);
+                latch.open();
+                flush.join().expect("no panic").expect_err("the server is fenced");
+            });
+        } else {
+            lose_log(&cluster);
+            cluster.region().flush().expect_err("the server is fenced");
+        }
+        assert!(cluster.files("/f/").is_empty(), "{:?}", cluster.files("/f/"));
+        assert!(cluster.region().bulk_load(&one_file(&cluster)).is_err());
+        assert!(cluster.files("_SeqId_").is_empty());
+        cluster.crash(SurvivingData::Flushed);
+        assert_eq!(values(&cluster.row("r")), ["v"]);
+    }
+}
+
+/// A load into an empty MemStore does not flush.
+#[test]
+fn a_server_that_lost_its_log_loads_no_file() {
+    let cluster = Cluster::new(ONE);
+    let load = one_file(&cluster);
+    lose_log(&cluster);
+    cluster.region().bulk_load(&load).expect_err("the server is fenced");
+    assert!(cluster.files("_SeqId_").is_empty() && cluster.files(".bulkload-").is_empty());
+}
+
+fn one_file(cluster: &Cluster) -> BulkLoad {
+    let cell = KeyValue::put(b"loaded", b"f", b"q", 5, b"loaded");
+    let path = bulk_load::hfile(cluster, "/hbase/in/1", &[cell]);
+    bulk_load::load("token", vec![bulk_load::file("f", path, false)])
+}
+
+/// A flush frees the log's files, so it must not wait for space for them.
+#[test]
+fn a_full_disk_of_the_log_does_not_prevent_a_flush() {
+    let mut cluster = Cluster::new(ONE);
+    cluster.put("r", "f", "q", "v").expect("written");
+    fill_log_disk(&cluster);
+    cluster.region().flush().expect("flushed");
+    assert_eq!(cluster.files("/f/").len(), 1);
+    cluster.crash(SurvivingData::Flushed);
+    assert_eq!(values(&cluster.all()), ["v"]);
 }
 
 #[test]

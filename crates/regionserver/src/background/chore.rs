@@ -20,6 +20,7 @@ use evenkeel_region::region::{BrokenFile, Region, RegionCount};
 use parking_lot::Mutex;
 
 use crate::RegionServer;
+use crate::background::file_discharger::FileDischarger;
 use crate::background::notifier::Notifier;
 use crate::background::store_file_refresh::StoreFileRefresher;
 use crate::config::RegionServerConfig;
@@ -37,13 +38,14 @@ const QUIET_PERIOD: Duration = Duration::from_secs(10);
 /// The minimum time between two checks of unflushed bytes, however often it is notified.
 const CHECK_PAUSE_MIN: Duration = Duration::from_millis(2);
 
-/// The thread that runs the chore, and the one that refreshes the files of secondary replicas.
-/// Dropping it ends both.
+/// The thread that runs the chore, the one that refreshes the files of secondary replicas, and the
+/// one that archives compacted files. Dropping it ends them.
 pub struct Chore {
     stopped: Arc<AtomicBool>,
     notifier: Arc<Notifier>,
     thread: Option<JoinHandle<()>>,
     _refresher: Option<StoreFileRefresher>,
+    _discharger: FileDischarger,
 }
 
 impl Chore {
@@ -55,6 +57,7 @@ impl Chore {
         let (stopped, notifier) = (Arc::<AtomicBool>::default(), Arc::clone(server.background.notifier()));
         let supervisor = server.background.supervisor().clone();
         let refresher = StoreFileRefresher::start(server)?;
+        let discharger = FileDischarger::start(server)?;
         let (server, is_stopped) = (Arc::clone(server), Arc::clone(&stopped));
         let run = move || {
             while !is_stopped.load(Ordering::Acquire) {
@@ -70,7 +73,8 @@ impl Chore {
             Ok(())
         };
         let thread = spawn_essential("chore", &supervisor, run)?;
-        Ok(Self { stopped, notifier, thread: Some(thread), _refresher: refresher })
+        let thread = Some(thread);
+        Ok(Self { stopped, notifier, thread, _refresher: refresher, _discharger: discharger })
     }
 }
 

@@ -31,7 +31,7 @@ const COLUMNS: [Column; 6] = [
 ];
 
 /// The purposes of threads, by the prefixes of their names (`evenkeel_common::thread`).
-const PURPOSES: [(&str, &str); 42] = [
+const PURPOSES: [(&str, &str); 44] = [
     ("rpc-conn", "reads requests of connections, runs most of them, sends replies"),
     ("rpc-accept", "takes new connections"),
     ("general", "reads that wait for a disk"),
@@ -52,11 +52,13 @@ const PURPOSES: [(&str, &str); 42] = [
     ("write-throttle", "sends the delayed replies of writers"),
     ("chore", "leases, memory limits, periodic work"),
     ("refresh-files", "finds new files of secondary replicas"),
+    ("discharge-files", "archives compacted files that readers have released"),
     ("master-chore", "the master's periodic work"),
     ("assignment", "reopens regions after a failed change"),
     ("procedure", "creates, alters, splits and merges"),
     ("procedure-results", "reports outcomes of procedures to the master"),
     ("remote-procedure", "flushes and snapshots regions for the master"),
+    ("claim-queue", "answers the master's requests to claim replication queues"),
     ("open-region", "opens regions"),
     ("open-priority-region", "opens regions of system tables"),
     ("open-meta", "opens hbase:meta"),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use evenkeel_common::mob::mob_region;
 use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
 use evenkeel_protocol::pb;
@@ -15,7 +16,7 @@ use crate::{RegionServer, convert, methods};
 pub(super) const METHODS: &[Method<RegionServer>] = methods![
     waits "FlushRegion" => flush,
     "GetOnlineRegion" => online_regions,
-    // Reads an index block to find the split row.
+    // Reads an index block to find the split row, and flushes if there is none.
     waits "GetRegionInfo" => region_info,
     "GetRegionLoad" => region_loads,
     "GetStoreFile" => store_files,
@@ -32,14 +33,27 @@ fn region_info(
     let region = server.region(&request.region)?;
     let state = server.background.compaction_state(region.info().encoded_name());
     let splittable = region.is_splittable();
-    let split_row = request.best_split_row().then(|| region.best_split_row()).flatten();
+    let split_row = match request.best_split_row() && splittable {
+        true => best_split_row(server, &region)?,
+        false => None,
+    };
     Ok(pb::GetRegionInfoResponse {
         region_info: region.info().into(),
         compaction_state: request.compaction_state().then_some(state as i32),
         splittable: Some(splittable),
         mergeable: Some(is_mergeable(&region)),
-        best_split_row: split_row.filter(|_| splittable),
+        best_split_row: split_row,
     })
+}
+
+/// Returns the row at which a split cuts. If the region's files have none, because its data is in
+/// the MemStore, it is flushed first, as by HBase (`RSRpcServices.getRegionInfo`).
+fn best_split_row(server: &RegionServer, region: &Arc<Region>) -> Result<Option<Bytes>> {
+    if let Some(row) = region.best_split_row() {
+        return Ok(Some(row));
+    }
+    server.background.flush_for_client(region)?;
+    Ok(region.best_split_row())
 }
 
 /// Returns the MOB region of a table, with the state of the compactions of its regions
@@ -59,10 +73,10 @@ fn mob_region_info(server: &RegionServer, table: &TableName) -> pb::GetRegionInf
     }
 }
 
-/// Returns true if the region may be merged: it must have compacted all references to files of its
-/// parent regions.
+/// Returns true if the region may be merged: it must have compacted and archived all references to
+/// files of its parent regions.
 fn is_mergeable(region: &Region) -> bool {
-    !region.info().is_meta() && !region.stores().iter().any(|store| store.has_references())
+    !region.info().is_meta() && !region.stores().iter().any(|store| store.has_references_on_disk())
 }
 
 fn store_files(
@@ -121,8 +135,6 @@ fn flush(server: &Arc<RegionServer>, request: pb::FlushRegionRequest) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op};
     use evenkeel_wal::WalConfig;
 
@@ -174,6 +186,21 @@ mod tests {
             (Some(0), None),
             "an empty region has no middle"
         );
+    }
+
+    /// The shell's `split 'table'` names no row.
+    #[test]
+    fn a_region_whose_data_is_in_memory_has_a_split_row() {
+        let (server, region) = TestServer::with_region();
+        let value = vec![b'v'; 10_000];
+        (b'a'..=b'z').for_each(|row| put(&region, &[cell(&[row], b"q", &value)]));
+        let request = pb::GetRegionInfoRequest { region: specifier(&region), ..Default::default() };
+        region_info(&server.server, request.clone()).expect("here");
+        assert_eq!(region.load().store_files, 0, "nobody asked for a row");
+        let request = pb::GetRegionInfoRequest { best_split_row: Some(true), ..request };
+        let row = region_info(&server.server, request).expect("here").best_split_row.expect("a row");
+        assert!(row > Bytes::from_static(b"a") && row < Bytes::from_static(b"z"), "{row:?}");
+        assert_eq!(region.load().store_files, 1);
     }
 
     #[test]
