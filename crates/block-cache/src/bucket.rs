@@ -96,6 +96,7 @@ pub use self::shard::CachedFile;
 use self::shard::{Shard, ShardParts, ShardUsage};
 use self::slot::{SHARD_BYTES_MAX, Slots, UNIT_BYTES};
 use self::storage::Storage;
+use crate::hot_blocks::{HotBlock, HottestBlocks};
 use crate::single_flight::SingleFlight;
 use crate::stats::Counters;
 use crate::{
@@ -389,6 +390,17 @@ impl BlockCache for BucketCache {
         let removed = self.shards.iter().map(|shard| shard.remove_file(fold_file_id(file))).sum();
         self.counters.invalidation(removed);
         removed
+    }
+
+    fn hot_blocks(&self, files: &[FileId], blocks_max: usize) -> Vec<HotBlock> {
+        let files: HashMap<_, _> = files.iter().map(|file| (fold_file_id(*file), *file)).collect();
+        let mut hottest = HottestBlocks::new(blocks_max);
+        self.shards.iter().for_each(|shard| shard.each_hot_block(&files, &mut |block| hottest.push(block)));
+        hottest.into_vec()
+    }
+
+    fn admits(&self, key: &BlockKey, _category: BlockCategory, bytes: usize, heat: u8) -> bool {
+        self.shard(hash_of(key)).admits(bytes as u64, heat)
     }
 
     fn release_idle(&self, should_continue: &dyn Fn() -> bool) -> u64 {

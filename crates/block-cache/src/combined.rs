@@ -8,8 +8,8 @@ use evenkeel_common::TryResult;
 use crate::bucket::{Admission, BucketCache, CachedFile};
 use crate::single_flight::SingleFlight;
 use crate::{
-    Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, LruBlockCache,
-    PrefetchedBlock,
+    Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, HotBlock, LoadBlock,
+    LruBlockCache, PrefetchedBlock,
 };
 
 /// L1 for all blocks except data, L2 for data blocks. Without L2, data blocks are not cached.
@@ -84,6 +84,18 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
     /// L2, or L1 if L2 is in files or absent.
     fn rows(&self) -> Option<&BucketCache> {
         self.l2.rows().or_else(|| self.l1.rows())
+    }
+
+    fn hot_blocks(&self, files: &[FileId], blocks_max: usize) -> Vec<HotBlock> {
+        let mut both = self.l1.hot_blocks(files, blocks_max);
+        both.extend(self.l2.hot_blocks(files, blocks_max));
+        both.sort_unstable_by(|a, b| b.cmp(a));
+        both.truncate(blocks_max);
+        both
+    }
+
+    fn admits(&self, key: &BlockKey, category: BlockCategory, bytes: usize, heat: u8) -> bool {
+        self.of(category).admits(key, category, bytes, heat)
     }
 
     fn release_idle(&self, should_continue: &dyn Fn() -> bool) -> u64 {

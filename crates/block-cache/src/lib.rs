@@ -29,6 +29,7 @@ mod config;
 #[cfg(test)]
 mod deploy_tests;
 pub mod heap_blocks;
+mod hot_blocks;
 mod key;
 mod lru;
 mod no_cache;
@@ -43,6 +44,7 @@ pub use block::{Block, BlockCategory, BlockParts, BlockType, PrefetchedBlock};
 pub use bucket::{Admission, BucketCache, BucketCacheConfig, CachedFile, Engine};
 pub use combined::CombinedBlockCache;
 pub use config::{CacheConfig, DataBlocks};
+pub use hot_blocks::{HEAT_MAX, HotBlock};
 pub use key::{BlockKey, FileId};
 pub use lru::LruBlockCache;
 pub use no_cache::NoCache;
@@ -119,6 +121,21 @@ pub trait BlockCache: Send + Sync + Debug {
     /// Returns the engine that caches rows beside blocks, if there is one. See [`bucket::rows`].
     fn rows(&self) -> Option<&BucketCache> {
         None
+    }
+
+    /// Returns the blocks of `files` that were requested repeatedly, the hottest first and at most
+    /// `blocks_max`. Reads the metadata of every cached block, so it takes milliseconds.
+    fn hot_blocks(&self, files: &[FileId], blocks_max: usize) -> Vec<HotBlock> {
+        let _ = (files, blocks_max);
+        Vec::new()
+    }
+
+    /// Returns true if a block of `bytes` bytes, which another server's cache had with this
+    /// [heat](HotBlock::heat), is worth inserting: it fits without an eviction, or it was requested
+    /// more often than blocks that are evicted next.
+    fn admits(&self, key: &BlockKey, category: BlockCategory, bytes: usize, heat: u8) -> bool {
+        let _ = (key, category, bytes, heat);
+        false
     }
 
     /// Returns memory to the system that held no block during two calls in a row, and returns its

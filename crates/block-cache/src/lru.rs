@@ -10,7 +10,8 @@ use evenkeel_common::TryResult;
 
 use crate::bucket::{Admission, BucketCache, BucketCacheConfig, CachedFile};
 use crate::{
-    Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, PrefetchedBlock,
+    Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, HotBlock, LoadBlock,
+    PrefetchedBlock,
 };
 
 /// A cache of all blocks in memory.
@@ -71,6 +72,14 @@ impl BlockCache for LruBlockCache {
 
     fn rows(&self) -> Option<&BucketCache> {
         self.0.rows()
+    }
+
+    fn hot_blocks(&self, files: &[FileId], blocks_max: usize) -> Vec<HotBlock> {
+        self.0.hot_blocks(files, blocks_max)
+    }
+
+    fn admits(&self, key: &BlockKey, category: BlockCategory, bytes: usize, heat: u8) -> bool {
+        self.0.admits(key, category, bytes, heat)
     }
 
     fn release_idle(&self, should_continue: &dyn Fn() -> bool) -> u64 {

@@ -26,7 +26,7 @@
 //! | `batch` | batches of operations: grouped by server, retried by region |
 //! | `cells` | the cells of requests and replies |
 //! | `coprocessor` | calls of coprocessor endpoints |
-//! | `rpc` | one multiplexed socket per server and service; [`StatusCaller`]: calls to the master |
+//! | `rpc` | one multiplexed socket per server and service; [`StatusCaller`], [`AdminCaller`] |
 //! | `registry` | looks up the cluster: servers, or a minimal ZooKeeper client |
 //! | `location` | the cache of region locations, from hbase:meta |
 //! | `replica` | timeline-consistent reads, from any replica |
@@ -89,6 +89,6 @@ pub use operation::{
     RowMutations, Scan,
 };
 pub use result::{CheckAndMutateResult, RowResult};
-pub use rpc::{CellBlockCodec, Opened, Opener, Opening, StatusCaller, Transport};
+pub use rpc::{AdminCaller, CellBlockCodec, Opened, Opener, Opening, StatusCaller, Transport};
 pub use scan::{RowStream, Scanner};
 pub use table::Table;

@@ -13,6 +13,7 @@
 //! generic over, and in each crate that awaits it, unless it is boxed where it is defined. So rare
 //! paths are [`BoxFuture`] futures; the path of a call through an open socket is not.
 
+mod admin_service;
 mod compress;
 pub(crate) mod connection;
 pub(crate) mod frame;
@@ -39,6 +40,7 @@ use connection::RpcConnection;
 use frame::Response;
 use pending_calls::timed_out;
 
+pub use admin_service::AdminCaller;
 pub use compress::CellBlockCodec;
 pub use opener::{Opened, Opener, Opening, Transport};
 pub use status_service::StatusCaller;

@@ -27,6 +27,7 @@
 //! |---|---|
 //! | [`abort`] | ends a server that must not continue |
 //! | [`fenced_fs`] | storage that a server changes only while it is alive |
+//! | [`hot_blocks`] | tells another Evenkeel server which blocks of a region that moves are hot |
 //! | [`lease`] | how long the server may count as alive |
 //! | [`master`] | RPCs to the active master |
 //! | [`pools`] | thread pools for the master's requests |
@@ -48,6 +49,7 @@
 
 pub mod abort;
 pub mod fenced_fs;
+pub mod hot_blocks;
 pub mod lease;
 pub mod master;
 pub mod pools;

@@ -47,6 +47,8 @@ const PING_MAX: Duration = Duration::from_secs(5);
 /// How long a stop waits for the removal of its znode; otherwise it is removed when the session
 /// expires.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(3);
+/// The timeout of a read of another server's version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of a request at start.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -196,6 +198,15 @@ impl Session {
         if let Ok(Err(error)) = gone {
             tracing::warn!(path, %error, "this server's znode could not be removed; it expires with the session");
         }
+    }
+
+    /// Returns the version in the znode of a RegionServer; `None` if the znode cannot be read.
+    /// Waits for ZooKeeper.
+    pub(crate) fn version_of(&self, server: &ServerName) -> Option<pb::VersionInfo> {
+        let path = self.path_of(server);
+        let read = self.message::<pb::RegionServerInfo>(&path);
+        let read = async { timeout(VERSION_TIMEOUT, read).await };
+        self.runtime.block_on(read).ok()?.ok()??.version_info
     }
 
     /// Makes the watching task read again soon, because the active master may have changed.

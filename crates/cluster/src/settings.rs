@@ -7,6 +7,8 @@ use evenkeel_process::io_error;
 use evenkeel_process::settings::splitter_threads;
 use evenkeel_zookeeper::znodes::ZnodePaths;
 
+use crate::hot_blocks::HotBlockSettings;
+
 /// What a RegionServer of a cluster reads at start, besides
 /// [`Settings`](evenkeel_process::Settings).
 #[derive(Clone, Debug)]
@@ -33,6 +35,8 @@ pub struct ClusterSettings {
     /// `evenkeel.regionserver.stop.move.timeout.ms`: how long a stop may take to move regions to
     /// other servers before it closes the rest; 0 closes them at once.
     pub move_timeout: Duration,
+    /// Hot blocks of regions that move to and from other Evenkeel servers.
+    pub hot_blocks: HotBlockSettings,
 }
 
 impl ClusterSettings {
@@ -62,6 +66,7 @@ impl ClusterSettings {
             closer_threads: threads("hbase.regionserver.executor.closeregion.threads", 3)?,
             splitter_threads: splitter_threads(conf)?,
             move_timeout: ms("evenkeel.regionserver.stop.move.timeout.ms", 30_000)?,
+            hot_blocks: HotBlockSettings::from(conf)?,
         })
     }
 }

@@ -50,6 +50,7 @@ use tokio::sync::oneshot;
 use crate::ClusterServer;
 use crate::abort::Abort;
 use crate::fenced_fs::FencedFileSystem;
+use crate::hot_blocks::{ClusterPeers, HotBlocks};
 use crate::lease::Lease;
 use crate::master::ClusterConnection;
 use crate::procedures::Procedures;
@@ -117,7 +118,8 @@ pub(crate) fn start(
         &process.settings.region,
     );
     let parts = (&process, &storage, &abort, &runtime_settings);
-    let (regionserver, transitions) = open_server(parts, &cluster, &ports, &name, &master, &nonces)?;
+    let peers = ClusterPeers::new(&session, &connections.runtime, &version);
+    let (regionserver, transitions) = open_server(parts, &cluster, &ports, &name, (&master, peers), &nonces)?;
     runtime_settings.serve(&regionserver);
     process.readiness.set_starting("starting to answer");
     let serving = serve((&process, &storage), ports, (&session, &nonces), &regionserver, &log_levels)?;
@@ -267,7 +269,7 @@ fn open_server(
     cluster: &ClusterSettings,
     ports: &Ports,
     name: &ServerName,
-    master: &Arc<ClusterConnection>,
+    (master, peers): (&Arc<ClusterConnection>, Arc<ClusterPeers>),
     nonces: &Arc<NonceManager>,
 ) -> Result<(Arc<RegionServer>, Arc<Transitions>)> {
     let hooks = Arc::new(ClusterHooks {
@@ -277,6 +279,7 @@ fn open_server(
             settings: Arc::clone(runtime_settings),
         },
         procedures: OnceLock::new(),
+        hot_blocks: OnceLock::new(),
     });
     let settings = &process.settings;
     let server = RegionServer::new(RegionServerParts {
@@ -296,6 +299,8 @@ fn open_server(
     });
     drop(storage.regionserver.set(Arc::downgrade(&server)));
     abort.connect(&server);
+    let hot_blocks = HotBlocks::start(&server, &storage.stores.cache, peers, cluster.hot_blocks)?;
+    drop(hooks.hot_blocks.set(Arc::clone(&hot_blocks)));
     let transitions = Transitions::new(TransitionParts {
         server: Arc::clone(&server),
         master: Arc::clone(master) as _,
@@ -303,6 +308,7 @@ fn open_server(
         clock: Arc::clone(&process.clock),
         user_env: Arc::clone(&storage.user_env),
         meta_env: Arc::clone(&storage.meta_env),
+        hot_blocks: Some(hot_blocks),
     });
     let split_buffer_bytes = settings.memory.split_buffers(settings.split_buffer_bytes);
     let procedures =
@@ -315,14 +321,17 @@ fn open_server(
 struct ClusterHooks {
     process: Hooks,
     procedures: OnceLock<Arc<Procedures>>,
+    hot_blocks: OnceLock<Arc<HotBlocks>>,
 }
 
 impl ClusterHooks {
     fn procedures(&self) -> Result<&Arc<Procedures>> {
-        let starting =
-            || HBaseError::new(evenkeel_common::ErrorKind::ServerNotRunningYet, "Server is not running yet");
-        self.procedures.get().ok_or_else(starting)
+        self.procedures.get().ok_or_else(not_running_yet)
     }
+}
+
+fn not_running_yet() -> HBaseError {
+    HBaseError::new(evenkeel_common::ErrorKind::ServerNotRunningYet, "Server is not running yet")
 }
 
 impl ServerHooks for ClusterHooks {
@@ -344,6 +353,10 @@ impl ServerHooks for ClusterHooks {
 
     fn close_region(&self, request: pb::CloseRegionRequest) -> Result<()> {
         self.procedures()?.close_region(request)
+    }
+
+    fn hot_blocks(&self, request: pb::HotBlocksRequest) -> Result<()> {
+        self.hot_blocks.get().ok_or_else(not_running_yet)?.receive(&request)
     }
 }
 

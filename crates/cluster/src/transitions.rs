@@ -31,6 +31,7 @@ use evenkeel_regionserver::{MasterConnection, RegionServer};
 use parking_lot::{Condvar, Mutex};
 
 use crate::abort::Abort;
+use crate::hot_blocks::HotBlocks;
 use crate::submitted_procedures::NO_PROCEDURE;
 
 /// The pause between attempts of a report.
@@ -66,6 +67,7 @@ pub struct Transitions {
     clock: Arc<dyn Clock>,
     user_env: Arc<RegionEnv>,
     meta_env: Arc<RegionEnv>,
+    hot_blocks: Option<Arc<HotBlocks>>,
     /// By encoded name.
     under_way: Mutex<HashMap<String, Direction>>,
     one_ended: Condvar,
@@ -86,14 +88,26 @@ pub struct TransitionParts {
     pub user_env: Arc<RegionEnv>,
     /// The environment that hbase:meta is opened with.
     pub meta_env: Arc<RegionEnv>,
+    /// Keeps regions warm that move between Evenkeel servers.
+    pub hot_blocks: Option<Arc<HotBlocks>>,
 }
 
 impl Transitions {
     /// Creates it without any transition.
     pub fn new(parts: TransitionParts) -> Arc<Self> {
-        let TransitionParts { server, master, abort, clock, user_env, meta_env } = parts;
         let (under_way, one_ended, is_stopping) = Default::default();
-        Arc::new(Self { server, master, abort, clock, user_env, meta_env, under_way, one_ended, is_stopping })
+        Arc::new(Self {
+            server: parts.server,
+            master: parts.master,
+            abort: parts.abort,
+            clock: parts.clock,
+            user_env: parts.user_env,
+            meta_env: parts.meta_env,
+            hot_blocks: parts.hot_blocks,
+            under_way,
+            one_ended,
+            is_stopping,
+        })
     }
 
     /// Makes a report that the master cannot accept fail instead of being retried: the server
@@ -168,6 +182,9 @@ impl Transitions {
             return;
         }
         drop(self.server.regions().add(Arc::clone(region)));
+        if let Some(hot_blocks) = &self.hot_blocks {
+            hot_blocks.region_opened(region);
+        }
         self.server.background().request_due_compaction(region, clock::monotonic());
     }
 
@@ -184,6 +201,10 @@ impl Transitions {
 
     fn close_and_report(&self, region: &Arc<Region>, destination: Option<ServerName>, procedure: Procedure) {
         let info = region.info();
+        // Before the close, which may add a file of which nothing is cached.
+        if let (Some(hot_blocks), Some(to)) = (&self.hot_blocks, &destination) {
+            hot_blocks.region_closes(region, to);
+        }
         if let Err(error) =
             catch(format_args!("the close of {}", info.encoded_name()), || region.close(false))
         {

@@ -52,7 +52,7 @@ pub use bloom::BloomHash;
 pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext};
 pub use evenkeel_compression::check_supported as check_compression_supported;
 pub use file_info::{FileInfo, keys};
-pub use reader::{BloomFilters, BloomSummary, HFileReader, IndexEntry, OpenOptions};
+pub use reader::{BloomFilters, BloomSummary, HFileReader, IndexEntry, OpenOptions, ToldBlock};
 pub use reference::{HFileLink, Half, ReferenceRange, StoreFileName};
 pub use scanner::{HFileScanner, PREFETCH_ROWS_MAX, ScanOptions, SeqIds};
 pub use trailer::{TRAILER_BYTES, Trailer};

@@ -4,6 +4,7 @@
 //! Everything else is read on demand through the block cache. A reader is shared (`Arc`),
 //! immutable, and holds no lock.
 
+mod fetch;
 mod inspect;
 mod open;
 
@@ -15,6 +16,7 @@ use evenkeel_block_cache::{Block, BlockCache, BlockCategory, BlockType, CacheHin
 use evenkeel_common::{CellComparator, CellRef, HBaseError, KeyBuf, Result, TryError, TryResult, Wait};
 use evenkeel_fs::{BlocksWeight, FileSystem, LocalHost, RandomAccessFile};
 
+pub use self::fetch::ToldBlock;
 pub use self::inspect::{BloomSummary, IndexEntry};
 use crate::block::BlockReader;
 use crate::bloom::{BloomMeta, contains, row_col_key, row_prefix};

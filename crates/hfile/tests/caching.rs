@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_block_cache::{
-    BlockCache, BlockKey, BucketCache, BucketCacheConfig, CombinedBlockCache, Engine, FileId, LruBlockCache,
-    NoCache,
+    BlockCache, BlockKey, BucketCache, BucketCacheConfig, CombinedBlockCache, Engine, FileId, HotBlock,
+    LruBlockCache, NoCache,
 };
 use evenkeel_common::{CellComparator, KeyBuf, KeyValue};
 use evenkeel_hfile::{
     BloomType, CacheOnWrite, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, HFileReader,
     HFileScanner, HFileWriter, InputResidency, OpenOptions, PREFETCH_ROWS_MAX, ScanOptions, StoreFileMeta,
+    ToldBlock,
 };
 use support::{PATH, Random, Shape, Written, as_stored, random_cells, write};
 
@@ -404,6 +405,89 @@ fn a_prefetch_reads_each_cacheable_block_once() {
     let stats = small.stats();
     assert!(stats.blocks > 5 && stats.evictions == 0, "{stats:?}");
     assert_eq!(open(&written, &cache, false).prefetch_blocks(&|| false).unwrap(), 0);
+}
+
+/// Reads a file twice through a cache. Returns the hot blocks.
+fn hot_blocks(written: &Written, wanted: &[KeyValue], compressed: bool) -> Vec<ToldBlock> {
+    let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
+    let reader = open(written, &cache, compressed);
+    (0..2).for_each(|_| scan(&reader, wanted));
+    let told = |block: HotBlock| ToldBlock { offset: block.key.offset, on_disk_bytes: block.on_disk_bytes };
+    cache.hot_blocks(&[reader.file_id()], 10_000).into_iter().map(told).collect()
+}
+
+#[test]
+fn hot_blocks_of_another_cache_are_fetched() {
+    let cells = random_cells(&mut Random::new(14), SHAPE);
+    for (context, compressed) in contexts().iter().flat_map(|context| [(context, false), (context, true)]) {
+        let written = write(&cells, context);
+        let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, context)).collect();
+        let told = hot_blocks(&written, &wanted, compressed);
+        assert!(told.len() > 20, "{}", told.len());
+        let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
+        let reader = open(&written, &cache, compressed);
+        let mut reads = Vec::new();
+        let fetched = reader.fetch_blocks(&told, 4, &mut |bytes| {
+            reads.push(bytes);
+            true
+        });
+        assert_eq!(fetched.unwrap(), told.len() as u64);
+        assert!(reads.len() < told.len() / 2, "{} reads of {} blocks", reads.len(), told.len());
+        let before = cache.stats().misses;
+        scan(&reader, &wanted);
+        assert_eq!(cache.stats().misses, before, "every block was fetched");
+        let again = reader.fetch_blocks(&told, 4, &mut |_| panic!("they are cached"));
+        assert_eq!(again.unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_fetch_ends_when_it_is_told_to() {
+    let cells = random_cells(&mut Random::new(15), SHAPE);
+    let written = write(&cells, &contexts()[0]);
+    let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &contexts()[0])).collect();
+    let told = hot_blocks(&written, &wanted, false);
+    let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
+    let reader = open(&written, &cache, false);
+    assert_eq!(reader.fetch_blocks(&told, 4, &mut |_| false).unwrap(), 0);
+    assert_eq!(cache.stats().blocks, 0);
+}
+
+#[test]
+fn wrong_positions_are_skipped_and_harm_nothing() {
+    let mut random = Random::new(16);
+    let cells = random_cells(&mut random, SHAPE);
+    for context in contexts() {
+        let written = write(&cells, &context);
+        let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &context)).collect();
+        let right = hot_blocks(&written, &wanted, false);
+        let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
+        let reader = open(&written, &cache, false);
+        let shifted = |by: u64| {
+            let shift = move |told: &ToldBlock| ToldBlock { offset: told.offset.wrapping_add(by), ..*told };
+            right.iter().map(shift).collect::<Vec<_>>()
+        };
+        let resized = |bytes: u32| {
+            right.iter().map(|told| ToldBlock { on_disk_bytes: bytes, ..*told }).collect::<Vec<_>>()
+        };
+        let mut random_position =
+            || ToldBlock { offset: random.below(40_000) as u64, on_disk_bytes: random.below(3000) as u32 };
+        let wrong = [
+            shifted(1),
+            shifted(u64::MAX),
+            shifted(u64::MAX / 2),
+            resized(0),
+            resized(33),
+            resized(u32::MAX),
+            resized(right[0].on_disk_bytes + 7),
+            (0..500).map(|_| random_position()).collect(),
+        ];
+        for told in wrong {
+            assert_eq!(reader.fetch_blocks(&told, 4, &mut |_| true).unwrap(), 0);
+        }
+        assert_eq!((cache.stats().blocks, reader.checksum_failures()), (0, 0));
+        scan(&reader, &wanted);
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //!
 //! [`pb`] holds every message of package `hbase.pb` in one module. Names, field numbers, types,
 //! labels and defaults are those of HBase 2.6.4, because they are the wire and disk contract; the
-//! files keep HBase's names so that a reader finds a message where HBase has it. The `service`
+//! files keep HBase's names so that a reader finds a message where HBase has it. Only the messages
+//! of `Evenkeel.proto` are Evenkeel's own. The `service`
 //! blocks name the methods and their messages; no code is generated from them. Besides the messages
 //! there is only [`PB_MAGIC`], the mark that HBase writes before a stored message (in znodes, in
 //! hbase:meta, in small files, in the HFile file info), and the functions that write and strip it.

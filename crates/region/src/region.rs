@@ -41,6 +41,7 @@ mod broken_files;
 pub mod bulk_load;
 mod compaction;
 mod flush;
+mod hot_blocks;
 mod load;
 mod metrics;
 mod mob_files;
@@ -73,6 +74,7 @@ use evenkeel_common::{
     CellComparator, ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor,
 };
 use evenkeel_fs::FileSystem;
+pub use evenkeel_hfile::ToldBlock;
 use evenkeel_wal::{TableAppends, Wal};
 use parking_lot::{Mutex, RwLock};
 

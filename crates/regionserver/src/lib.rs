@@ -104,6 +104,7 @@ pub use self::config::RegionServerConfig;
 use self::limits::memstore::MemStoreAccounting;
 use self::limits::write_throttle;
 pub use self::master_connection::{ClusterView, MasterConnection};
+pub use self::metrics::HotBlockCounts;
 pub use self::online_regions::OnlineRegions;
 use self::quotas::RpcQuotas;
 pub use self::request_counters::{RequestCounters, RequestKind};
@@ -111,7 +112,7 @@ pub use self::requests::caller::{Caller, Reply};
 pub use self::requests::pending_reply::PendingReply;
 pub use self::requests::scanners::{ScannerLimits, Scanners};
 use self::user_times::UserTimes;
-pub use self::version::{HBASE_VERSION, version_info};
+pub use self::version::{HBASE_VERSION, is_evenkeel, version_info};
 
 /// Calls from a RegionServer to the process around it.
 pub trait ServerHooks: Send + Sync {
@@ -148,6 +149,15 @@ pub trait ServerHooks: Send + Sync {
     /// `NotServingRegionException`; as [`ServerHooks::execute_procedures`].
     fn close_region(&self, _request: pb::CloseRegionRequest) -> Result<()> {
         Err(HBaseError::do_not_retry("this server's master closes regions itself"))
+    }
+
+    /// Another Evenkeel server tells the hot blocks of a region that moves here. Returns without
+    /// waiting for a disk.
+    ///
+    /// # Errors
+    /// `DoNotRetryIOException` if this server takes no such lists, or cannot read this one.
+    fn hot_blocks(&self, _request: pb::HotBlocksRequest) -> Result<()> {
+        Err(HBaseError::do_not_retry("this server takes no lists of hot blocks"))
     }
 }
 
@@ -207,6 +217,7 @@ pub struct RegionServer {
     counters: RequestCounters,
     user_times: UserTimes,
     cached_regions: CachedRegions,
+    hot_blocks: HotBlockCounts,
     stopping: AtomicBool,
     memory: Arc<MemStoreAccounting>,
     /// True if some region approaches a limit: writes then compute how long to hold their replies.
@@ -241,6 +252,7 @@ impl RegionServer {
             counters: RequestCounters::default(),
             user_times: UserTimes::new(parts.config.user_metrics),
             cached_regions: CachedRegions::default(),
+            hot_blocks: HotBlockCounts::default(),
             name: parts.name,
             info_port: parts.info_port,
             root: parts.root,
@@ -337,6 +349,11 @@ impl RegionServer {
     /// Returns the request counters.
     pub fn counters(&self) -> &RequestCounters {
         &self.counters
+    }
+
+    /// Returns the counts of hot blocks of regions that moved.
+    pub fn hot_block_counts(&self) -> &HotBlockCounts {
+        &self.hot_blocks
     }
 
     /// Rejects all requests from here on.

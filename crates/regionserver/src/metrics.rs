@@ -52,6 +52,7 @@ use std::sync::Arc;
 use evenkeel_common::TableName;
 use evenkeel_region::region::{Region, RegionLoad};
 
+pub use self::own::HotBlockCounts;
 use crate::Background;
 
 /// The state of a region, read once for several records.

@@ -6,13 +6,21 @@ use evenkeel_protocol::pb;
 /// HBase server.
 pub const HBASE_VERSION: &str = "2.6.4-hadoop3";
 
+/// The builder that Evenkeel reports, by which its servers know each other.
+const BUILDER: &str = "evenkeel";
+
+/// Returns true if the server with this version information is Evenkeel.
+pub fn is_evenkeel(version: &pb::VersionInfo) -> bool {
+    version.user == BUILDER
+}
+
 /// Returns the version information for clients and the master, with `version` as the version.
 pub fn version_info(version: &str) -> pb::VersionInfo {
     pb::VersionInfo {
         version: version.into(),
-        url: "evenkeel".into(),
+        url: BUILDER.into(),
         revision: env!("CARGO_PKG_VERSION").into(),
-        user: "evenkeel".into(),
+        user: BUILDER.into(),
         date: String::new(),
         src_checksum: String::new(),
         version_major: Some(2),

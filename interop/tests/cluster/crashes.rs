@@ -1,7 +1,9 @@
 //! Regions move and servers die.
 //!
 //! 1. The tested server joins. Regions of a stock client's table are moved to it and written there.
-//!    A region that grows there is split by its table's policy.
+//!    A region that grows there is split by its table's policy. A region that is read often moves
+//!    to a second server of Evenkeel, whose cache then has its blocks. That server is stopped by
+//!    SIGTERM, and moves the region away.
 //! 2. The tested server is killed, and the Java server splits its log.
 //! 3. The tested server joins again. The Java server is killed, so the tested server gets all
 //!    regions, hbase:meta too, and splits the Java server's log.
@@ -23,7 +25,13 @@ use crate::scene::{LOAD, Load, Scene, TABLE, alone, connect, is_running, signal,
 
 /// The table whose region is split because it grows.
 const GROWING: &str = "growing";
-/// The rows of that table: 6 MB, three times the size of a region.
+/// The table that moves between two of Evenkeel's servers.
+const WARM: &str = "warm";
+/// The rows of that table: 4 MB, 60 blocks.
+const WARM_ROWS: u64 = 400;
+/// How soon after a move the cache must be warm.
+const WARM_WITHIN: Duration = Duration::from_secs(10);
+/// The rows of the growing table: 6 MB, three times the size of a region.
 const GROWING_ROWS: u64 = 600;
 /// The maximum time that writers may wait when a DataNode dies.
 const STALL_MAX: Duration = Duration::from_secs(15);
@@ -45,6 +53,9 @@ fn moves_and_server_crashes_lose_no_cell() {
     scene.move_table(TABLE, &our_name);
     let written = scene.check(&before, &format!("put {TABLE} 1000 2000"), "the move to the tested server");
     a_region_that_grows_is_split(&scene, &our_name);
+    if tested() == ServerKind::Evenkeel {
+        a_move_keeps_the_cache_warm(&scene, &our_name);
+    }
     scene.move_table(TABLE, &java_name);
     let written = scene.check(&written, &format!("create {LOAD}"), "the move to the Java server");
 
@@ -117,6 +128,77 @@ fn a_region_that_grows_is_split(scene: &Scene, server: &ServerName) {
         let found = found.expect("read");
         assert_eq!(found.value("f", "q"), Some(value(number).as_bytes()), "row {number} after the split");
     }
+}
+
+/// A region that is read often moves to another server of Evenkeel, which gets its hot blocks. Then
+/// that server is stopped.
+fn a_move_keeps_the_cache_warm(scene: &Scene, from: &ServerName) {
+    let info_port = free_port().expect("a free port").to_string();
+    let own = [("hbase.regionserver.info.port", &*info_port)];
+    let other = scene.cluster.start_regionserver(ServerKind::Evenkeel, "warm", &own);
+    let other = other.unwrap_or_else(|why| panic!("{why}"));
+    let to = scene.name_of(&other);
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let descriptor = TableDescriptor::new(WARM.parse().expect("legal")).with_family(family);
+    scene.runtime.block_on(scene.admin.create_table(&descriptor, &[])).expect("created");
+    scene.move_table(WARM, from);
+    let table = connect(&scene.cluster, &scene.runtime).table(descriptor.name().clone());
+    let row = |number: u64| format!("{number:06}");
+    let value = |number: u64| format!("{number:06}").repeat(1_700);
+    for number in 0..WARM_ROWS {
+        let put = Put::new(row(number)).column("f", "q", value(number));
+        scene.runtime.block_on(table.put(put)).expect("written");
+    }
+    scene.runtime.block_on(scene.admin.flush_table(descriptor.name())).expect("flushed");
+    let read_all = || {
+        let gets = (0..WARM_ROWS).map(|number| Get::new(row(number)));
+        for (number, found) in (0..).zip(scene.runtime.block_on(table.get_all(gets))) {
+            let found = found.expect("read");
+            assert_eq!(
+                found.value("f", "q"),
+                Some(value(number).as_bytes()),
+                "row {number} of the warm table"
+            );
+        }
+    };
+    (0..2).for_each(|_| read_all());
+    scene.move_table(WARM, &to);
+    let moved = Instant::now();
+    let received = scene.wait_for("the hot blocks", || {
+        let [received, done] = ["Received", "Fetched"].map(|what| hot_block_count(&other, what));
+        let dropped = hot_block_count(&other, "Dropped");
+        (received > 0 && done + dropped >= received).then_some(received)
+    });
+    let took = moved.elapsed();
+    let misses = || metric(&other, "Server", "blockCacheDataMissCount");
+    let before = misses();
+    read_all();
+    let missed = misses() - before;
+    println!("{received} hot blocks were fetched {took:?} after the move; {missed} blocks were missed then");
+    assert!(received > 30 && missed <= received / 10 && took < WARM_WITHIN);
+
+    signal(&other, "-TERM");
+    scene.wait_for("the end of the stopped server", || (!is_running(other.pid())).then_some(()));
+    scene.wait_for("the region on another server", || {
+        let regions = scene.regions(WARM);
+        (!regions.is_empty() && regions.iter().all(|(_, at)| at.as_ref().is_some_and(|at| *at != to)))
+            .then_some(())
+    });
+    read_all();
+}
+
+fn hot_block_count(server: &Server, what: &str) -> u64 {
+    metric(server, "Evenkeel", &format!("hotBlock{what}Count"))
+}
+
+/// Reads a number of a RegionServer's bean.
+fn metric(server: &Server, bean: &str, name: &str) -> u64 {
+    let page = server.page(&format!("/jmx?qry=Hadoop:service=HBase,name=RegionServer,sub={bean}"));
+    let page = page.unwrap_or_else(|why| panic!("{why}"));
+    let (_, rest) = page.split_once(&format!("\"{name}\"")).unwrap_or_else(|| panic!("{name}: {page}"));
+    let digits: String =
+        rest.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+    digits.parse().expect("a number")
 }
 
 /// Threads whose death ends a RegionServer of a cluster: one of each kind.

@@ -17,6 +17,9 @@
 //! which has a twentieth of the bytes, without moving main's clock or its blocks. While there is
 //! free space, blocks move from `window` to main without a comparison.
 //!
+//! A block that was hot on the server from which its region has moved goes to main, with its
+//! requests there ([`Admission::Moved`]), if one of main's next victims had fewer.
+//!
 //! `window` and `main` are HBase's areas of single and multiple access. `memory` is its in-memory
 //! area, which keeps its share against the others and lends the unused part.
 //!
@@ -44,7 +47,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::frequency_sketch::FrequencySketch;
-use super::slot::{NONE, Slot, Slots};
+use super::slot::{NONE, Slot, Slots, USES_MAX};
 
 /// In no queue.
 pub(crate) const NO_QUEUE: u8 = 0;
@@ -61,6 +64,8 @@ const FREE_DIVISOR: u64 = 32;
 const INFREQUENT_COUNT_MAX: u8 = 2;
 /// The maximum number of blocks that the clock passes for one victim.
 const CLOCK_STEPS_MAX: usize = 128;
+/// The blocks at the end of main that are compared with one of another server.
+const VICTIMS_COMPARED: usize = 32;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Queue {
@@ -89,6 +94,9 @@ pub enum Admission {
     Warm,
     /// It belongs to an `IN_MEMORY` family.
     InMemory,
+    /// It was requested this number of times in the cache of the server from which its region has
+    /// moved here. The inserter has asked [`crate::BlockCache::admits`].
+    Moved(u8),
 }
 
 impl Admission {
@@ -163,14 +171,15 @@ impl Queues {
     pub fn admit(&mut self, slots: &Slots, id: u32, hash: u64, admission: Admission, occupancy: Occupancy) {
         let queue = match admission {
             Admission::New => WINDOW,
-            Admission::Warm => MAIN,
+            Admission::Warm | Admission::Moved(_) => MAIN,
             Admission::InMemory => MEMORY,
         };
         slots.get(id).uses.store(0, Relaxed);
         self.push(slots, queue, id);
         if self.policy == Policy::TinyLfu {
+            let requests = if let Admission::Moved(heat) = admission { heat.max(1) } else { 1 };
             self.sketch.resize_for(occupancy.live);
-            self.sketch.add(hash);
+            (0..requests).for_each(|_| self.sketch.add(hash));
             if occupancy.used < occupancy.limit - occupancy.limit / FREE_DIVISOR {
                 self.fill_main(slots, id, occupancy.limit);
             }
@@ -188,6 +197,37 @@ impl Queues {
                 _ => return,
             }
         }
+    }
+
+    /// Returns the recent requests of a block, as far as the policy counts them; `None` if it was
+    /// requested about once. A block that LRU has moved to main counts one request more than its
+    /// hits since then.
+    pub fn heat(&self, slot: &Slot) -> Option<u8> {
+        let (uses, queue) = (slot.uses.load(Relaxed).min(USES_MAX), slot.queue.load(Relaxed));
+        let count = match self.policy {
+            Policy::TinyLfu => self.sketch.count(hash_of(slot)),
+            Policy::Lru => u8::from(queue == MAIN),
+        };
+        let is_frequent = match self.policy {
+            Policy::TinyLfu => count > INFREQUENT_COUNT_MAX,
+            Policy::Lru => count > 0,
+        };
+        (uses > 0 || is_frequent || queue == MEMORY).then_some(uses + count)
+    }
+
+    /// Returns true if one of the next victims in main was requested less often than a block of
+    /// this heat, by the rule for blocks that leave the window. Changes nothing. LRU counts no
+    /// requests, so it has no such victim.
+    pub fn is_hotter_than_victims(&self, slots: &Slots, heat: u8) -> bool {
+        if self.policy != Policy::TinyLfu || heat <= INFREQUENT_COUNT_MAX {
+            return false;
+        }
+        let next = |id: &u32| Some(slots.get(*id).newer.load(Relaxed)).filter(|id| *id != NONE);
+        let victims =
+            std::iter::successors(self.oldest(MAIN), next).take(VICTIMS_COMPARED).map(|id| slots.get(id));
+        victims
+            .filter(|slot| slot.uses.load(Relaxed) == 0)
+            .any(|slot| self.sketch.count(hash_of(slot)) < heat)
     }
 
     /// Inserts a block of an earlier process.

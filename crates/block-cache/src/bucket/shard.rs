@@ -9,6 +9,8 @@
 //! with a pin is *pending free*: no lookup finds it, and its bytes stay allocated until the last
 //! pin is dropped.
 
+mod hot_blocks;
+
 use evenkeel_common::length;
 use std::collections::HashMap;
 use std::io;

@@ -6,7 +6,7 @@ use evenkeel_common::HBaseError;
 
 use super::slot::USES_MAX;
 use super::*;
-use crate::{BlockParts, BlockType};
+use crate::{BlockParts, BlockType, HEAT_MAX};
 
 /// A block whose bytes are derived from its key.
 pub(super) fn block(key: &BlockKey, bytes: usize) -> Block {
@@ -294,6 +294,63 @@ fn replacements_of_warm_blocks_survive_a_scan() {
         assert!(kept.contains(&there), "{there} of {admission:?}");
         check(&cache);
     }
+}
+
+#[test]
+fn blocks_with_hits_are_hot() {
+    for policy in [Policy::TinyLfu, Policy::Lru] {
+        let shares = Shares::of(policy);
+        let cache = BucketCache::open(&BucketCacheConfig { policy, shares, ..memory(1 << 20) }).unwrap();
+        (0..50).for_each(|i| put(&cache, key(1, i), 1000));
+        (0..5).for_each(|i| put(&cache, key(2, i), 1000));
+        for (offset, hits) in [(7, 1), (3, 3)] {
+            (0..hits).for_each(|_| drop(cache.get(&key(1, offset))));
+        }
+        drop(cache.get(&key(2, 1)));
+        let hot = |files: &[u64], blocks_max| {
+            let ids: Vec<_> = files.iter().map(|file| key(*file, 0).file).collect();
+            cache.hot_blocks(&ids, blocks_max)
+        };
+        let keys = |blocks: &[HotBlock]| blocks.iter().map(|block| block.key).collect::<Vec<_>>();
+        let found = hot(&[1], 10);
+        assert_eq!(keys(&found), [key(1, 3), key(1, 7)], "{policy:?}");
+        assert!(found[0].heat > found[1].heat && found[0].heat <= HEAT_MAX);
+        assert!(found.iter().all(|block| block.on_disk_bytes == 1033));
+        assert_eq!(keys(&hot(&[1, 2], 10)).len(), 3);
+        assert_eq!(keys(&hot(&[1], 1)), [key(1, 3)]);
+        assert_eq!(hot(&[3], 10), []);
+        check(&cache);
+    }
+}
+
+#[test]
+fn a_block_that_moved_here_replaces_only_colder_ones() {
+    let admits = |cache: &BucketCache, i, heat| cache.admits(&key(2, i), BlockCategory::Data, 10_000, heat);
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    assert!(admits(&cache, 0, 1), "while there is space");
+    assert!(!cache.admits(&key(2, 0), BlockCategory::Data, 600_000, 1), "larger than half a shard");
+    (0..200).for_each(|i| put(&cache, key(1, i), 10_000));
+    let hot: Vec<_> = (0..200).rev().filter(|i| cache.contains(&key(1, *i))).skip(5).take(40).collect();
+    (0..3).for_each(|_| hot.iter().for_each(|i| drop(cache.get(&key(1, *i)))));
+    assert!(!admits(&cache, 0, 1), "not more often than those that are here");
+    for i in (0..30).filter(|i| admits(&cache, *i, 8)) {
+        cache.insert(key(2, i), block(&key(2, i), 10_000), Admission::Moved(8));
+    }
+    (0..300).for_each(|i| put(&cache, key(3, i), 10_000));
+    assert!(count(&cache, 2, 0..30) >= 28, "{} of 30 after a scan", count(&cache, 2, 0..30));
+    assert!(hot.iter().all(|i| cache.contains(&key(1, *i))), "a hot block was evicted");
+    check(&cache);
+
+    // Blocks that are all in use do not yield.
+    for _ in 0..USES_MAX {
+        (0..3).for_each(|file| (0..300).for_each(|i| drop(cache.get(&key(file + 1, i)))));
+    }
+    assert!(!admits(&cache, 99, HEAT_MAX));
+
+    let cache = lru();
+    assert!(admits(&cache, 0, 1));
+    (0..200).for_each(|i| put(&cache, key(1, i), 10_000));
+    assert!(!admits(&cache, 0, HEAT_MAX), "LRU takes blocks into free space only");
 }
 
 /// With all blocks in use, the clock stops before a full round for one victim, and lookups are

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::mpsc;
 
-use evenkeel_block_cache::NoCache;
+use evenkeel_block_cache::{BlockCache, NoCache};
 use evenkeel_common::clock::ManualClock;
 use evenkeel_common::{Budget, ColumnFamilyDescriptor, TableDescriptor};
 use evenkeel_fs::{FileSystem, LocalHost, MemoryFileSystem};
@@ -17,6 +17,7 @@ use evenkeel_regionserver::{Background, ClusterView, RegionServerConfig, RegionS
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 
 use super::*;
+use crate::hot_blocks::{HotBlockSettings, Peers};
 use crate::lease::Lease;
 
 /// A clock that panics while `fails` is true.
@@ -101,23 +102,37 @@ pub(crate) struct TestCluster {
     clock: Arc<FailingClock>,
     master: Arc<RecordingMaster>,
     pub(crate) region: RegionInfo,
+    pub(crate) hot_blocks: Option<Arc<HotBlocks>>,
     stopped: mpsc::Receiver<String>,
 }
+
+/// Other servers, to which one tells hot blocks.
+pub(crate) type TestPeers = (Arc<dyn Peers>, HotBlockSettings);
 
 impl TestCluster {
     pub(crate) fn new() -> Self {
         let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
+        Self::on(&fs, "h", Arc::new(NoCache), None)
+    }
+
+    /// A server of this host, on a file system that it may share with others.
+    pub(crate) fn on(
+        fs: &Arc<dyn FileSystem>,
+        host: &str,
+        cache: Arc<dyn BlockCache>,
+        peers: Option<TestPeers>,
+    ) -> Self {
         let (clock, master) = (Arc::<FailingClock>::default(), Arc::<RecordingMaster>::default());
-        let name = ServerName::new("h", 16020, 1);
+        let name = ServerName::new(host, 16020, 1);
         let background = Background::start(&BackgroundConfig::default()).expect("threads");
-        let env = region_env(&fs, &clock, &name);
+        let env = region_env(fs, &clock, &name, &cache);
         let server = RegionServer::new(RegionServerParts {
             name,
             info_port: 0,
             root: env.stores.root.clone(),
             config: RegionServerConfig::default(),
             clock: Arc::clone(&clock) as _,
-            cache: Arc::new(NoCache),
+            cache: Arc::clone(&cache),
             unsent: Budget::new(1 << 30),
             rpc_metrics: Arc::default(),
             chunks: Arc::clone(&env.stores.chunks),
@@ -126,6 +141,8 @@ impl TestCluster {
             hooks: Arc::new(NoHooks),
             master: Arc::clone(&master) as _,
         });
+        let hot_blocks = peers
+            .map(|(peers, settings)| HotBlocks::start(&server, &cache, peers, settings).expect("threads"));
         let (tell, stopped) = mpsc::channel();
         let lease = Arc::new(Lease::new(clock::monotonic(), Duration::from_secs(600)));
         let stop = Arc::new(move |reason: &str| drop(tell.send(reason.to_owned())));
@@ -136,17 +153,23 @@ impl TestCluster {
             clock: Arc::clone(&clock) as _,
             user_env: Arc::clone(&env),
             meta_env: Arc::clone(&env),
+            hot_blocks: hot_blocks.clone(),
         });
         let region = region_on_disk(&env);
-        Self { transitions, clock, master, region, stopped }
+        Self { transitions, clock, master, region, hot_blocks, stopped }
     }
 
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         self.transitions.open(&self.region, Procedure::NONE);
     }
 
     fn close(&self) {
-        self.transitions.close(self.region.encoded_name(), None, Procedure::NONE);
+        self.close_for(None);
+    }
+
+    /// Closes the region, which opens on another server next.
+    pub(crate) fn close_for(&self, destination: Option<ServerName>) {
+        self.transitions.close(self.region.encoded_name(), destination, Procedure::NONE);
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -164,9 +187,14 @@ impl Drop for TestCluster {
     }
 }
 
-fn region_env(fs: &Arc<dyn FileSystem>, clock: &Arc<FailingClock>, server: &ServerName) -> Arc<RegionEnv> {
+fn region_env(
+    fs: &Arc<dyn FileSystem>,
+    clock: &Arc<FailingClock>,
+    server: &ServerName,
+    cache: &Arc<dyn BlockCache>,
+) -> Arc<RegionEnv> {
     let root = PathBuf::from("/hbase");
-    let (wal_dir, old_dir) = (root.join("WALs/h"), root.join("oldWALs"));
+    let (wal_dir, old_dir) = (root.join("WALs").join(&server.host), root.join("oldWALs"));
     for dir in [&wal_dir, &old_dir] {
         fs.mkdirs(dir).expect("a directory");
     }
@@ -188,7 +216,7 @@ fn region_env(fs: &Arc<dyn FileSystem>, clock: &Arc<FailingClock>, server: &Serv
         mob: Arc::default(),
         fs: Arc::clone(fs),
         root,
-        cache: Arc::new(NoCache),
+        cache: Arc::clone(cache),
         clock: Arc::clone(clock) as _,
         chunks: ChunkPool::new(2),
         config: StoreConfig::default(),
@@ -208,11 +236,15 @@ fn region_env(fs: &Arc<dyn FileSystem>, clock: &Arc<FailingClock>, server: &Serv
 
 /// Makes the directories of a table and its region, as the master does.
 fn region_on_disk(env: &RegionEnv) -> RegionInfo {
-    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("BLOCKSIZE", "1024");
     let table = TableDescriptor::new("t".parse().expect("legal")).with_family(family);
     let region = RegionInfo::new(table.name().clone(), "".into(), "".into(), 1);
     let (fs, root) = (&*env.stores.fs, &env.stores.root);
-    fs.mkdirs(&layout::region_dir(root, &region)).expect("a directory");
+    let dir = layout::region_dir(root, &region);
+    if fs.exists(&dir).expect("known") {
+        return region;
+    }
+    fs.mkdirs(&dir).expect("a directory");
     descriptors::write(fs, &layout::table_dir(root, table.name()), &table).expect("written");
     region
 }

@@ -281,6 +281,9 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.hfile.drop.behind.compaction", Some("true")),
     ("evenkeel.blockcache.statistics.period", Some("300000")),
     ("evenkeel.hbase.version", None),
+    ("evenkeel.regionserver.hot.blocks.max", Some("65536")),
+    ("evenkeel.regionserver.hot.blocks.size.max", Some("1073741824")),
+    ("evenkeel.regionserver.hot.blocks.throughput", Some("134217728")),
     ("evenkeel.regionserver.stop.move.timeout.ms", Some("30000")),
     ("evenkeel.hstore.write.behind.size", Some("1048576")),
     // MemStore.

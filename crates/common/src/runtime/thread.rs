@@ -63,6 +63,8 @@
 //! | `split-wal-N`, `remote-procedure-N` of a cluster | same | that job | the server |
 //! | `claim-queue-N` | same | that job | the server |
 //! | `procedure-results` | `cluster/procedures.rs` | | the server |
+//! | `tell-hot-blocks` | `cluster/hot_blocks.rs` | that list | restarted |
+//! | `fetch-hot-blocks` | `cluster/hot_blocks/arrivals.rs` | that list | restarted |
 //! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |
 //! | `log` | `evenkeel/log.rs` | restarted | restarted |
 //! | `screen`, `last-line`; `load-N` of `evenkeel pe` | | | nothing depends on them |

@@ -20,6 +20,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use evenkeel_block_cache::bucket::BLOCK_BYTES_MAX;
 use evenkeel_block_cache::{
     Block, BlockCache, BlockCategory, BlockKey, BlockParts, BlockType, CacheHint, FileId, PrefetchedBlock,
 };
@@ -245,6 +246,35 @@ impl BlockReader {
         let (at, _) = self.header_at(offset)?;
         let loaded = self.load(at, SeekPointMode::Skip, Wait::Allowed, ReadPattern::Stream);
         loaded.map(|loaded| loaded.block).map_err(TryError::into_failure)
+    }
+
+    /// Returns true if a checksum of the file's blocks was seen to match.
+    pub fn has_checksums(&self) -> bool {
+        self.has_checksums.load(Relaxed)
+    }
+
+    /// Reads bytes that may be any, for [`BlockReader::decode_told`]. May wait.
+    pub fn read_told(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let attempt = ReadAttempt::new(self, ReadPattern::Stream, false, Wait::Allowed);
+        let mut bytes = vec![0; len];
+        match self.read_bytes(offset, &mut bytes, &attempt) {
+            Ok(()) => Ok(bytes),
+            Err(ReadFailure::Io(error)) => Err(error.into_failure()),
+            Err(ReadFailure::Damage(damage)) => Err(self.corrupt(offset, damage)),
+        }
+    }
+
+    /// Returns the block to cache if `bytes` are one with a checksum. They may be any bytes, so
+    /// they change nothing of what is known of the file.
+    pub fn decode_told(&self, at: BlockLocation, bytes: Vec<u8>) -> Option<Block> {
+        let attempt = ReadAttempt::new(self, ReadPattern::Stream, false, Wait::Allowed);
+        let header =
+            bytes.first_chunk::<HEADER_BYTES>().and_then(|header| BlockHeader::parse(header).ok())?;
+        if !attempt.has_checksums || header.uncompressed_bytes as usize > BLOCK_BYTES_MAX {
+            return None;
+        }
+        let loaded = self.decode(at, bytes, SeekPointMode::Build, &attempt).ok()?;
+        Some(loaded.compressed.unwrap_or(loaded.block))
     }
 
     /// A `CorruptHFileException` at an offset.

@@ -13,6 +13,7 @@ use evenkeel_block_cache::FileId;
 use evenkeel_common::clock;
 use evenkeel_common::thread::spawn_restarted;
 use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration, TimeUnit, priority};
+use evenkeel_hfile::HFileReader;
 use parking_lot::{Condvar, Mutex};
 
 use super::{Store, StoreFile, StoreFileInfo};
@@ -147,6 +148,18 @@ impl Store {
         let of_file =
             |file: &Arc<StoreFile>| (file.info(), file.reader().file_id(), file.reader().cacheable_bytes());
         state.files.iter().map(of_file).collect()
+    }
+
+    /// Returns the ids of the files in the cache.
+    pub fn file_ids(&self) -> Vec<FileId> {
+        self.state.load().files.iter().map(|file| file.reader().file_id()).collect()
+    }
+
+    /// Returns the reader of a file, if reads cache its data blocks.
+    pub fn cached_reader(&self, id: FileId) -> Option<Arc<HFileReader>> {
+        let state = self.state.load();
+        let mut files = state.files.iter().filter(|_| self.config.cache.data_on_read);
+        files.find(|file| file.reader().file_id() == id).map(|file| Arc::clone(file.reader()))
     }
 
     /// Returns the names of the files whose blocks are all in the cache.

@@ -4,7 +4,7 @@
 //!
 //! | module | calls |
 //! |---|---|
-//! | `cache` | the block cache |
+//! | `cache` | the block cache; hot blocks of regions that move between Evenkeel servers |
 //! | `compactions` | compactions: requests, switches, queues |
 //! | `logs` | logs of slow and large calls |
 //! | `procedures` | calls by which a master opens and closes regions and runs procedures |
@@ -111,6 +111,6 @@ mod tests {
         ];
         assert_eq!(names, expected);
         assert!(rest.iter().all(|row| row.class == CallClass::Priority));
-        assert_eq!(METHODS.names().len(), 26, "all calls of Admin.proto");
+        assert_eq!(METHODS.names().len(), 27, "all calls of Admin.proto, and EvenkeelHotBlocks");
     }
 }

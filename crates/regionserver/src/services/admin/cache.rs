@@ -15,6 +15,7 @@ use crate::{RegionServer, methods};
 pub(super) const METHODS: &[Method<RegionServer>] = methods![
     waits "ClearRegionBlockCache" => clear_cache,
     waits "GetCachedFilesList" => cached_files,
+    "EvenkeelHotBlocks" => hot_blocks,
 ];
 
 /// The number of regions that are not online here for which a reply has an exception. Each
@@ -68,6 +69,13 @@ fn cached_files(
     Ok(pb::GetCachedFilesListResponse {
         cached_files: stores.flat_map(|store| store.fully_cached_files()).collect(),
     })
+}
+
+/// Another Evenkeel server tells the hot blocks of a region that moves here. HBase has no such
+/// call.
+fn hot_blocks(server: &Arc<RegionServer>, request: pb::HotBlocksRequest) -> Result<pb::HotBlocksResponse> {
+    server.hooks.hot_blocks(request)?;
+    Ok(pb::HotBlocksResponse {})
 }
 
 #[cfg(test)]

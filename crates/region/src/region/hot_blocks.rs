@@ -1,0 +1,34 @@
+//! A region that moves: its files in the block cache of the old server, and the hot blocks that
+//! the new server fetches.
+
+use evenkeel_block_cache::FileId;
+use evenkeel_common::Result;
+use evenkeel_hfile::ToldBlock;
+
+use super::Region;
+
+impl Region {
+    /// Returns the ids of the store files in the block cache.
+    pub fn file_ids(&self) -> Vec<FileId> {
+        self.stores.iter().flat_map(|store| store.file_ids()).collect()
+    }
+
+    /// Reads blocks of one of the region's files into the cache, as
+    /// [`evenkeel_hfile::HFileReader::fetch_blocks`] does, if reads cache data blocks of its
+    /// family. Returns the number of blocks that were cached; 0 if the region has no such file.
+    ///
+    /// # Errors
+    /// `IOException`.
+    pub fn fetch_blocks(
+        &self,
+        file: FileId,
+        told: &[ToldBlock],
+        heat: u8,
+        may_read: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<u64> {
+        match self.stores.iter().find_map(|store| store.cached_reader(file)) {
+            Some(reader) => reader.fetch_blocks(told, heat, may_read),
+            None => Ok(0),
+        }
+    }
+}
