@@ -15,7 +15,7 @@
 //! With `EVENKEEL_CLUSTER_STORAGE=directory` all processes share a local directory instead of HDFS.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_client::{ColumnFamilyDescriptor, Get, Put, ServerName, TableDescriptor};
 use interop::cluster::{Cluster, free_port};
