@@ -149,7 +149,7 @@ impl Procedures {
     }
 
     fn queue_close(&self, close: pb::CloseRegionRequest) -> Result<()> {
-        let name = convert::region::encoded_name(&close.region)?.to_owned();
+        let name = convert::region::encoded_name(&close.region)?.into_owned();
         let procedure =
             Procedure { id: close.close_proc_id(), master_active_ms: close.initiating_master_active_time };
         let destination = close.destination_server.as_ref().map(ServerName::from);
