@@ -19,6 +19,7 @@ mod trackers;
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -78,6 +79,8 @@ pub(super) struct Cluster {
     running: Option<Arc<Master>>,
     /// The settings of the next start.
     conf: Configuration,
+    /// The number of hbase:meta's replicas that was last recorded for a stock master.
+    recorded_meta_replicas: Arc<AtomicU32>,
 }
 
 pub(super) fn path(below: &str) -> PathBuf {
@@ -123,6 +126,7 @@ impl Cluster {
             background: None,
             running: None,
             conf: Configuration::new(),
+            recorded_meta_replicas: Arc::default(),
         };
         settings.iter().for_each(|(key, value)| cluster.conf.set(*key, *value));
         cluster.start();
@@ -185,7 +189,8 @@ impl Cluster {
         let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), 1000));
         let recovered = recovery::split_wals(&fs, Path::new("/hbase"), &nonces, LIMITS)?;
         let env = self.env(&fs, &clock, &server, nonces)?;
-        let meta_region = regions::open_meta(&env)?;
+        let configured = regions::configured_meta_replicas(&self.conf).expect("valid");
+        let meta_region = regions::open_meta(&env, configured)?;
         let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock))?;
         let mut tables = reconcile::reconcile(&*fs, Path::new("/hbase"), &meta, recovered.damaged == 0)?;
         let is_whole = recovered.damaged == 0;
@@ -232,9 +237,17 @@ impl Cluster {
             info_port: 0,
             cluster_id: "id".into(),
             regionserver: Arc::clone(&regionserver),
+            connection: Arc::clone(&connection),
             meta,
             namespaces,
             znodes,
+            record_meta_replicas: Box::new({
+                let recorded = Arc::clone(&self.recorded_meta_replicas);
+                move |replicas| {
+                    recorded.store(replicas, Ordering::Relaxed);
+                    Ok(())
+                }
+            }),
             stop: Box::new(|_| ()),
         };
         let master = Master::new(parts, tables)?;
