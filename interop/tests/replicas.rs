@@ -5,6 +5,8 @@
 //! Then in a cluster under a stock master: each kind of RegionServer has the secondary replicas of
 //! regions that the other one writes, flushes and compacts.
 //!
+//! The same for replicas of hbase:meta, by the groups `meta-replicas` and `meta-replicas-kept`.
+//!
 //! With `EVENKEEL_INTEROP_TARGET=stock`, every server is stock HBase.
 
 #![forbid(unsafe_code)]
@@ -17,16 +19,24 @@ use evenkeel_client::{
 };
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use interop::cluster::{Cluster, ClusterStorage};
-use interop::{Server, ServerKind, checks_on, start_evenkeel_with, start_stock_with, target_with, work};
+use interop::{
+    Server, ServerKind, checks_on, java, start_evenkeel_with, start_stock_with, target_with, work,
+};
 
 const REFRESH: (&str, &str) = ("hbase.regionserver.storefile.refresh.period", "300");
+const META_REFRESH: (&str, &str) = ("hbase.regionserver.meta.storefile.refresh.period", "300");
+/// Stock HBase archives compacted files after this period.
+const ARCHIVES: (&str, &str) = ("hbase.hfile.compaction.discharger.interval", "1000");
 const WAIT: Duration = Duration::from_secs(90);
 
 #[test]
 fn replicas_serve_what_stock_hbases_do() {
-    // Stock HBase archives compacted files after this period.
-    let archives = ("hbase.hfile.compaction.discharger.interval", "1000");
-    checks_on(&target_with(&[REFRESH, archives]), "zk", &["replicas"]);
+    checks_on(&target_with(&[REFRESH, ARCHIVES]), "zk", &["replicas"]);
+}
+
+#[test]
+fn replicas_of_meta_serve_what_stock_hbases_do() {
+    checks_on(&target_with(&[META_REFRESH, ARCHIVES]), "zk", &["meta-replicas"]);
 }
 
 struct Client {
@@ -239,4 +249,75 @@ fn replicas_in_a_cluster_show_what_the_other_kind_of_server_writes() {
         (replicas.len() == 4 && replicas.iter().all(is_there)).then_some(())
     });
     client.wait_for_rows(&expected, "after the death of a server");
+}
+
+/// Runs a group of the stock client's checks with settings of its own.
+fn checks_with(server: &Server, group: &str, own: &[(&str, String)]) {
+    let mut args = vec!["--registry".to_owned(), "zk".to_owned(), group.to_owned()];
+    args.extend(server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}")));
+    args.extend(own.iter().map(|(key, value)| format!("-D{key}={value}")));
+    let run = java("evenkeel.interop.checks.Checks", &args).label(group).deadline_secs(900).run();
+    let run = run.unwrap_or_else(|why| panic!("{why}"));
+    println!("{}", run.stdout);
+    assert!(run.success, "{group} with {own:?} against {}:\n{}", server.name(), run.failures());
+}
+
+#[test]
+fn replicas_of_meta_of_either_server_are_opened_by_the_other() {
+    let root = work().join("run").join(format!("meta-replicas.{}", std::process::id())).join("hbase");
+    fs::create_dir_all(&root).expect("made");
+    let only_stock = std::env::var("EVENKEEL_INTEROP_TARGET").as_deref() == Ok("stock");
+    // Whether the server is stock HBase, the number that is set, and the number that the next
+    // server must find.
+    let turns = [
+        (true, Some(2), 2),
+        (false, None, 3),
+        (true, None, 2),
+        (false, Some(4), 4),
+        (true, None, 1),
+        (false, None, 1),
+    ];
+    let mut found = 1;
+    for (turn, (is_stock, configured, next)) in turns.into_iter().enumerate() {
+        let settings = [META_REFRESH, ARCHIVES].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let mut settings = settings.to_vec();
+        settings.push(("hbase.rootdir".to_owned(), format!("file://{}", root.display())));
+        settings.extend(configured.map(|count| ("hbase.meta.replica.count".to_owned(), format!("{count}"))));
+        let server = match is_stock || only_stock {
+            true => start_stock_with(&settings),
+            false => start_evenkeel_with(&settings),
+        };
+        let server = server.unwrap_or_else(|why| panic!("turn {turn}: {why}"));
+        println!("turn {turn}: {}", server.name());
+        let expected: u32 = configured.unwrap_or(found);
+        let own = [
+            ("evenkeel.interop.meta.found", expected.to_string()),
+            ("evenkeel.interop.meta.next", next.to_string()),
+        ];
+        checks_with(&server, "meta-replicas-kept", &own);
+        server.kill();
+        found = next;
+    }
+}
+
+#[test]
+fn replicas_of_meta_in_a_cluster_show_what_the_other_kind_of_server_writes() {
+    let cluster = Cluster::start(ClusterStorage::Directory).unwrap_or_else(|why| panic!("{why}"));
+    let own = [META_REFRESH, ARCHIVES];
+    let start =
+        |kind, name| cluster.start_regionserver(kind, name, &own).unwrap_or_else(|why| panic!("{why}"));
+    let java = start(ServerKind::Stock, "java");
+    cluster.wait_for_master().unwrap_or_else(|why| panic!("{why}"));
+    let ours = start(tested(), "ours");
+    let client = Client::with(ClientConfig::zookeeper("127.0.0.1", cluster.zookeeper_port(), "/hbase"));
+    let (java_port, our_port) = (client.name_of(&java).port, client.name_of(&ours).port);
+    for (primary, secondary) in [(java_port, our_port), (our_port, java_port)] {
+        let own = [
+            ("evenkeel.interop.meta.primary", primary.to_string()),
+            ("evenkeel.interop.meta.secondary", secondary.to_string()),
+            // RegionServers are a registry, too.
+            ("hbase.client.bootstrap.servers", format!("127.0.0.1:{our_port}")),
+        ];
+        checks_with(&ours, "meta-replicas", &own);
+    }
 }

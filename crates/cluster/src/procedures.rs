@@ -223,7 +223,7 @@ impl Close {
     fn from(close: &pb::CloseRegionRequest) -> Result<Self> {
         let master_active_ms = close.initiating_master_active_time;
         Ok(Self {
-            name: convert::region::encoded_name(&close.region)?.to_owned(),
+            name: convert::region::encoded_name(&close.region)?.into_owned(),
             destination: close.destination_server.as_ref().map(ServerName::from),
             procedure: Procedure { id: close.close_proc_id(), master_active_ms },
         })

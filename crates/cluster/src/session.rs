@@ -7,11 +7,14 @@
 //!   ([`Abort`]) if the lease ends, the session has expired, or the znode is gone. Until the server
 //!   is registered, which may take arbitrarily long, another task only extends the lease; if it
 //!   ends, the start fails at its first write.
-//! - **watches**: reads the master, the RegionServers and the location of hbase:meta whenever one
+//! - **watches**: reads the master, the RegionServers and the locations of hbase:meta whenever one
 //!   of them changes, into a [`ClusterView`] that any thread reads without waiting.
 
+use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -51,6 +54,12 @@ const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(3);
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of a request at start.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An unknown open sequence number (`HConstants.NO_SEQNUM`).
+const NO_SEQ_NUM: i64 = -1;
+
+/// A replica of hbase:meta, its server, and its open sequence number.
+type MetaLocation = (RegionInfo, Option<ServerName>, i64);
 
 /// See the module's documentation.
 pub struct Session {
@@ -297,7 +306,8 @@ impl Session {
             _ = watchers.master.changed() => {}
             _ = watchers.running.changed() => {}
             _ = watchers.servers.changed() => {}
-            _ = watchers.meta.changed() => {}
+            _ = watchers.parent.changed() => {}
+            () = any_changed(watchers.meta) => {}
             () = self.changed.notified() => {}
             () = sleep(READ_AGAIN) => {}
         }
@@ -308,12 +318,9 @@ impl Session {
         let paths = &self.paths;
         let (_, master) = self.client.check_and_watch_stat(&paths.master).await?;
         let (is_running, running) = self.client.check_and_watch_stat(&paths.running).await?;
-        let (_, meta) = self.client.check_and_watch_stat(&paths.meta_region_server).await?;
-        let (children, servers) = match self.client.list_and_watch_children(&paths.rs).await {
-            // The first master has not created it yet.
-            Err(ZkError::NoNode) => (Vec::new(), self.client.check_and_watch_stat(&paths.rs).await?.1),
-            other => other?,
-        };
+        let (children, servers) = self.list_and_watch(&paths.rs).await?;
+        let (nodes, parent) = self.list_and_watch(&paths.parent).await?;
+        let (meta_locations, meta) = self.meta_locations(&nodes).await?;
         let view = ClusterView {
             cluster_id: self
                 .message(&paths.cluster_id)
@@ -322,11 +329,40 @@ impl Session {
             active_master: self.message(&paths.master).await?.map(|m: pb::Master| (&m.master).into()),
             backup_masters: self.backup_masters().await?,
             region_servers: children.iter().filter_map(|name| name.parse().ok()).collect(),
-            meta: vec![(RegionInfo::meta(), self.meta_server().await?, -1)],
+            meta: meta_locations,
         };
         self.view.store(Arc::new(view));
         self.is_cluster_stopping.store(is_running.is_none(), Ordering::Release);
-        Ok(Watchers { master, running, servers, meta })
+        Ok(Watchers { master, running, servers, parent, meta })
+    }
+
+    /// Lists the children of a node, none while it does not exist, and watches for a change.
+    async fn list_and_watch(&self, path: &str) -> Result<(Vec<String>, OneshotWatcher), ZkError> {
+        match self.client.list_and_watch_children(path).await {
+            // The first master has not created it yet.
+            Err(ZkError::NoNode) => Ok((Vec::new(), self.client.check_and_watch_stat(path).await?.1)),
+            other => other,
+        }
+    }
+
+    /// Reads and watches the locations of hbase:meta's replicas, the default replica first. `nodes`
+    /// are the children of the parent of all nodes. Like HBase, does not look at the states.
+    async fn meta_locations(
+        &self,
+        nodes: &[String],
+    ) -> Result<(Vec<MetaLocation>, Vec<OneshotWatcher>), ZkError> {
+        let ids: BTreeSet<i32> = nodes.iter().filter_map(|node| self.paths.meta_replica_id(node)).collect();
+        let (mut locations, mut watchers) = (Vec::new(), Vec::new());
+        for id in std::iter::once(0).chain(ids.into_iter().filter(|id| *id != 0)) {
+            let path = self.paths.meta_replica(id);
+            watchers.push(self.client.check_and_watch_stat(&path).await?.1);
+            let found: Option<pb::MetaRegionServer> = self.message(&path).await?;
+            let server = found.map(|found| ServerName::from(&found.server));
+            if id == 0 || server.is_some() {
+                locations.push((RegionInfo::meta().replica(id), server, NO_SEQ_NUM));
+            }
+        }
+        Ok((locations, watchers))
     }
 
     async fn backup_masters(&self) -> Result<Vec<ServerName>, ZkError> {
@@ -334,11 +370,6 @@ impl Session {
             Err(ZkError::NoNode) => Ok(Vec::new()),
             names => Ok(names?.iter().filter_map(|name| name.parse().ok()).collect()),
         }
-    }
-
-    async fn meta_server(&self) -> Result<Option<ServerName>, ZkError> {
-        let found: Option<pb::MetaRegionServer> = self.message(&self.paths.meta_region_server).await?;
-        Ok(found.map(|found| (&found.server).into()))
     }
 
     /// Reads the message in a node; `None` if the node is missing or holds no message.
@@ -361,7 +392,20 @@ struct Watchers {
     master: OneshotWatcher,
     running: OneshotWatcher,
     servers: OneshotWatcher,
-    meta: OneshotWatcher,
+    /// A replica of hbase:meta was added or removed.
+    parent: OneshotWatcher,
+    /// One for each replica of hbase:meta.
+    meta: Vec<OneshotWatcher>,
+}
+
+/// Waits until one of the znodes changes.
+async fn any_changed(watchers: Vec<OneshotWatcher>) {
+    let mut changes: Vec<_> = watchers.into_iter().map(|watcher| Box::pin(watcher.changed())).collect();
+    let poll = |context: &mut Context<'_>| {
+        let is_changed = changes.iter_mut().any(|change| change.as_mut().poll(context).is_ready());
+        if is_changed { Poll::Ready(()) } else { Poll::Pending }
+    };
+    poll_fn(poll).await;
 }
 
 async fn connect(settings: &ClusterSettings) -> Result<(std::time::Instant, Client)> {

@@ -138,9 +138,7 @@ impl Transitions {
 
     fn open_and_report(&self, info: &RegionInfo, procedure: Procedure) {
         let name = info.encoded_name();
-        // Replicas of hbase:meta, which cannot be opened, have its encoded name.
-        let is_of_meta = info.is_meta() && !info.is_primary();
-        if !is_of_meta && self.server.regions().find(name).is_some() {
+        if self.server.regions().find(name).is_some() {
             tracing::warn!(region = %info.name_text(), "the region is open already; the request is ignored");
             return;
         }
@@ -156,12 +154,6 @@ impl Transitions {
     }
 
     fn open_now(&self, info: &RegionInfo) -> Result<Arc<Region>> {
-        if info.is_meta() && !info.is_primary() {
-            let name = info.name_text();
-            return Err(HBaseError::do_not_retry(format!(
-                "{name}: replicas of hbase:meta are not supported"
-            )));
-        }
         let env = if info.is_meta() { &self.meta_env } else { &self.user_env };
         let (fs, root) = (&*env.stores.fs, &env.stores.root);
         let table_dir = layout::table_dir(root, info.table());

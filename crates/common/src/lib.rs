@@ -13,6 +13,7 @@
 //! | [`console`] | output of command-line tools |
 //! | [`descriptor`] | [`TableDescriptor`], [`ColumnFamilyDescriptor`] |
 //! | [`error`] | [`HBaseError`] |
+//! | [`jenkins`] | a hash function: Bob Jenkins' lookup3 |
 //! | [`length`] | conversions of lengths to narrower integers, never truncated |
 //! | [`mob`] | names, references and directories of MOB files |
 //! | [`names`] | [`TableName`], [`ServerName`] |
@@ -49,6 +50,7 @@ pub mod config;
 pub mod console;
 pub mod descriptor;
 pub mod error;
+pub mod jenkins;
 pub mod length;
 pub mod mob;
 pub mod names;

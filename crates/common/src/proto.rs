@@ -65,9 +65,6 @@ impl TryFrom<&pb::RegionInfo> for RegionInfo {
 
     fn try_from(region: &pb::RegionInfo) -> Result<Self> {
         let table = TableName::try_from(&region.table_name)?;
-        if table.is_meta() && region.replica_id() == 0 {
-            return Ok(Self::meta());
-        }
         let (start, end) =
             (region.start_key.clone().unwrap_or_default(), region.end_key.clone().unwrap_or_default());
         let replica_id = region.replica_id();
@@ -75,6 +72,9 @@ impl TryFrom<&pb::RegionInfo> for RegionInfo {
             return Err(crate::HBaseError::do_not_retry(format!(
                 "there is no replica {replica_id} of a region"
             )));
+        }
+        if table.is_meta() {
+            return Ok(Self::meta().replica(replica_id));
         }
         let info = Self::with_replica(table, start, end, region.region_id as i64, replica_id);
         Ok(info.with_flags(region.offline(), region.split()))
@@ -180,7 +180,8 @@ mod tests {
         let region = RegionInfo::new(table, Bytes::from_static(b"a"), Bytes::from_static(b"b"), 7);
         let region = region.with_flags(true, true);
         assert_eq!(RegionInfo::try_from(&pb::RegionInfo::from(&region)).expect("converts"), region);
-        let meta = RegionInfo::meta();
-        assert_eq!(RegionInfo::try_from(&pb::RegionInfo::from(&meta)).expect("converts"), meta);
+        for meta in [RegionInfo::meta(), RegionInfo::meta().replica(1)] {
+            assert_eq!(RegionInfo::try_from(&pb::RegionInfo::from(&meta)).expect("converts"), meta);
+        }
     }
 }

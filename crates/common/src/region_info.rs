@@ -5,15 +5,21 @@
 //! md5          = lower-case hex of MD5 over the bytes before the first '.' after the region id
 //! encoded name = that md5; the region's directory
 //! ```
-//! hbase:meta is older than that format: its name is `hbase:meta,,1` and its encoded name a number.
+//! hbase:meta is older than that format: its name is `hbase:meta,,1`, that of a replica
+//! `hbase:meta,,1_0001`, and its encoded name the absolute value of the Jenkins hash of the name.
+
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use md5::{Digest, Md5};
 
 use crate::error::{HBaseError, Result};
+use crate::jenkins::jenkins_hash;
 use crate::names::TableName;
 
-/// The encoded name of hbase:meta's only region.
+/// The name of hbase:meta's default replica.
+const META_NAME: &[u8] = b"hbase:meta,,1";
+/// The encoded name of hbase:meta's default replica: that of its directory.
 pub const META_ENCODED_NAME: &str = "1588230740";
 
 /// One region: the rows of a table from `start_key` (inclusive) to `end_key` (exclusive). An empty
@@ -59,7 +65,7 @@ impl RegionInfo {
         }
     }
 
-    /// hbase:meta's only region.
+    /// The default replica of hbase:meta's only region.
     pub fn meta() -> Self {
         Self::new(TableName::meta(), Bytes::new(), Bytes::new(), 1)
     }
@@ -138,7 +144,7 @@ impl RegionInfo {
         &self.encoded_name
     }
 
-    /// Returns true if this is hbase:meta's region.
+    /// Returns true if this is hbase:meta's region, or a replica of it.
     pub fn is_meta(&self) -> bool {
         self.table.is_meta()
     }
@@ -163,28 +169,46 @@ fn names_of(table: &TableName, start_key: &[u8], region_id: i64, replica_id: i32
         name.extend_from_slice(format!("_{replica_id:04X}").as_bytes());
     }
     if table.is_meta() {
-        return (name.into(), META_ENCODED_NAME.into());
+        let encoded = if replica_id > 0 { old_encoded_name(&name) } else { META_ENCODED_NAME.into() };
+        return (name.into(), encoded);
     }
     let encoded: String = Md5::digest(&name).iter().map(|b| format!("{b:02x}")).collect();
     name.extend_from_slice(format!(".{encoded}.").as_bytes());
     (name.into(), encoded)
 }
 
-/// The encoded name within a full region name.
+/// The encoded name of a region whose name does not contain it (`RegionInfo.encodeRegionName`).
+fn old_encoded_name(name: &[u8]) -> String {
+    jenkins_hash(name, 0).cast_signed().wrapping_abs().to_string()
+}
+
+/// The encoded name that a full region name contains, or that follows from it.
 ///
 /// # Errors
 /// `IOException` if the bytes are not a region name.
-pub fn encoded_name_of(region_name: &[u8]) -> Result<&str> {
+pub fn encoded_name_of(region_name: &[u8]) -> Result<Cow<'_, str>> {
     let text = |bytes| std::str::from_utf8(bytes).ok();
-    if region_name.starts_with(b"hbase:meta,,1") {
-        return Ok(META_ENCODED_NAME);
+    if let Some(rest) = region_name.strip_prefix(META_NAME) {
+        return Ok(match meta_replica_id(rest) {
+            0 => META_ENCODED_NAME.into(),
+            id => RegionInfo::meta().replica(id).encoded_name.into(),
+        });
     }
     region_name
         .strip_suffix(b".")
         .and_then(|rest| rest.len().checked_sub(32).map(|at| rest.split_at(at)))
         .filter(|(head, _)| head.ends_with(b"."))
-        .and_then(|(_, md5)| text(md5))
+        .and_then(|(_, md5)| text(md5).map(Cow::Borrowed))
         .ok_or_else(|| HBaseError::io(format!("not a region name: {}", region_name.escape_ascii())))
+}
+
+/// The replica id in the rest of a name of hbase:meta: `_` and four hexadecimal digits; 0 without
+/// them.
+fn meta_replica_id(rest: &[u8]) -> i32 {
+    let digits = rest.strip_prefix(b"_").and_then(|digits| digits.get(..4));
+    let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    let id = digits.and_then(|digits| i32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+    id.unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -210,6 +234,23 @@ mod tests {
         assert_eq!(&meta.name()[..], b"hbase:meta,,1");
         assert_eq!(meta.encoded_name(), "1588230740");
         assert!(meta.contains_row(b"anything"));
+    }
+
+    #[test]
+    fn replicas_of_meta_have_names_of_their_own() {
+        // Encoded names as HBase computes them.
+        for (id, name, encoded) in
+            [(1, "hbase:meta,,1_0001", "534574363"), (2, "hbase:meta,,1_0002", "1657623790")]
+        {
+            let replica = RegionInfo::meta().replica(id);
+            assert_eq!((replica.name_text().as_str(), replica.encoded_name()), (name, encoded));
+            assert!(replica.is_meta() && !replica.is_primary() && replica.contains_row(b"anything"));
+            assert_eq!(encoded_name_of(name.as_bytes()).expect("valid"), encoded);
+            assert_eq!(replica.replica(0), RegionInfo::meta());
+        }
+        for name in ["hbase:meta,,1", "hbase:meta,,1_", "hbase:meta,,1_000x", "hbase:meta,,1.1588230740"] {
+            assert_eq!(encoded_name_of(name.as_bytes()).expect("valid"), "1588230740", "{name}");
+        }
     }
 
     #[test]

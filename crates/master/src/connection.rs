@@ -6,6 +6,7 @@
 //! reports of either are rejected. It reads the server's load when a client requests the cluster's
 //! status, so it needs no heartbeats.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -13,10 +14,13 @@ use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::region_state_transition::TransitionCode;
 use evenkeel_regionserver::master_connection::{ClusterView, HOSTNAME_SEEN_BY_MASTER, MasterConnection};
+use parking_lot::RwLock;
 
 use crate::Master;
 
-/// The sequence id that stands for "unknown" (`HConstants.NO_SEQNUM`, -1).
+/// The sequence id that stands for "unknown" (`HConstants.NO_SEQNUM`).
+const UNKNOWN: i64 = -1;
+/// The same as an unsigned number.
 const NO_SEQNUM: u64 = u64::MAX;
 /// Splits that a RegionServer asks for have no nonce.
 const NO_NONCE: (u64, u64) = (0, 0);
@@ -25,14 +29,25 @@ const WAITING_SPLITS_MAX: usize = 8;
 
 /// See the module's documentation.
 pub struct EmbeddedConnection {
-    view: Arc<ClusterView>,
+    view: RwLock<Arc<ClusterView>>,
     master: OnceLock<Weak<Master>>,
 }
 
 impl EmbeddedConnection {
-    /// Creates a connection without a master, in a cluster that stays as `view` describes it.
+    /// Creates a connection without a master, in a cluster that stays as `view` describes it, but
+    /// for the replicas of hbase:meta.
     pub fn new(view: ClusterView) -> Arc<Self> {
-        Arc::new(Self { view: Arc::new(view), master: OnceLock::new() })
+        Arc::new(Self { view: RwLock::new(Arc::new(view)), master: OnceLock::new() })
+    }
+
+    /// Sets the secondary replicas of hbase:meta that `server` has open.
+    pub(crate) fn set_meta_replicas(&self, server: &ServerName, open: &BTreeSet<i32>) {
+        let mut view = self.view.write();
+        let replica = |id: &i32| (RegionInfo::meta().replica(*id), Some(server.clone()), UNKNOWN);
+        let mut meta = view.meta.clone();
+        meta.retain(|(region, ..)| region.is_primary());
+        meta.extend(open.iter().map(replica));
+        *view = Arc::new(ClusterView { meta, ..ClusterView::clone(&view) });
     }
 
     /// Sets the master. Only the first call has an effect.
@@ -97,7 +112,7 @@ impl MasterConnection for EmbeddedConnection {
     }
 
     fn cluster_view(&self) -> Arc<ClusterView> {
-        Arc::clone(&self.view)
+        Arc::clone(&self.view.read())
     }
 }
 

@@ -89,6 +89,7 @@ use parking_lot::{Mutex, RwLock};
 
 use self::assignment::Assignment;
 use self::cleaner::{CleanerSettings, Cleaners};
+use self::connection::EmbeddedConnection;
 use self::meta::{MetaTable, TableState};
 use self::mob::MobSettings;
 use self::namespace_limits::NamespaceUsage;
@@ -165,12 +166,16 @@ pub struct MasterParts {
     pub cluster_id: String,
     /// The RegionServer that serves the regions.
     pub regionserver: Arc<RegionServer>,
+    /// Its connection to this master.
+    pub connection: Arc<EmbeddedConnection>,
     /// hbase:meta, open.
     pub meta: MetaTable,
     /// hbase:namespace, open.
     pub namespaces: NamespaceTable,
     /// The znodes through which clients find the master and hbase:meta.
     pub znodes: Arc<Znodes>,
+    /// Records for a stock master which number of replicas hbase:meta has.
+    pub record_meta_replicas: Box<dyn Fn(u32) -> Result<()> + Send + Sync>,
     /// Asks the process to stop.
     pub stop: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -346,9 +351,14 @@ impl Master {
     }
 }
 
-/// Returns true if the master itself uses the table's regions, so that they must stay open.
+/// Returns true if the master itself uses the table's regions.
 fn is_built_in(table: &TableName) -> bool {
     table.is_meta() || *table == TableName::namespace_table()
+}
+
+/// Returns true if the master itself uses a region, so that it must stay open.
+fn is_in_use(region: &RegionInfo) -> bool {
+    is_built_in(region.table()) && region.is_primary()
 }
 
 /// A table's state as the mirror in ZooKeeper stores it.

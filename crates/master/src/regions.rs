@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crossbeam_channel::unbounded;
 use evenkeel_common::thread::{catch, spawn_scoped};
-use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
+use evenkeel_common::{ConfigError, Configuration, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_fs::FileSystem;
 use evenkeel_region::layout;
 use evenkeel_region::region::{Region, RegionEnv};
@@ -18,18 +18,48 @@ use evenkeel_region::store_file_tracker::{TRACKER_IMPL, TrackerImpl};
 
 use crate::change_intent::ChangeIntent;
 use crate::meta::{MetaChange, MetaTable, TableState};
+use crate::replicas::REPLICAS_MAX;
 use crate::{Table, descriptors, reconcile};
 use evenkeel_regionserver::RegionServer;
 
 /// Threads that open regions at start; each mostly waits for the disk.
 const OPEN_THREADS: usize = 4;
 
+/// Returns the number of hbase:meta's replicas that the settings ask for
+/// (`hbase.meta.replica.count`); `None` if its descriptor determines the number.
+///
+/// # Errors
+/// [`ConfigError`] if the value is not a number of replicas.
+pub fn configured_meta_replicas(conf: &Configuration) -> Result<Option<u32>, ConfigError> {
+    const KEY: &str = "hbase.meta.replica.count";
+    if conf.get_trimmed(KEY)?.is_none() {
+        return Ok(None);
+    }
+    let replicas = u32::try_from(conf.get_i32_or(KEY, 1)?).ok();
+    match replicas.filter(|replicas| (1..=REPLICAS_MAX).contains(replicas)) {
+        None => Err(conf.unusable(KEY, "a number of replicas between 1 and 65536")),
+        replicas => Ok(replicas),
+    }
+}
+
+/// Returns the number of replicas that hbase:meta has once [`open_meta`] has opened it.
+///
+/// # Errors
+/// `IOException` from the file system, and for a damaged descriptor.
+pub fn meta_replicas(fs: &dyn FileSystem, root: &Path, configured: Option<u32>) -> Result<u32> {
+    if let Some(replicas) = configured {
+        return Ok(replicas);
+    }
+    let found = descriptors::read(fs, &layout::table_dir(root, &TableName::meta()))?;
+    Ok(found.map_or(1, |table| table.region_replication()))
+}
+
 /// Opens hbase:meta, and creates it in a new root directory. A descriptor without a store file
-/// tracker gets DEFAULT.
+/// tracker gets DEFAULT; one with another number of replicas than is configured gets that number.
 ///
 /// # Errors
 /// `IOException` from the file system.
-pub fn open_meta(env: &Arc<RegionEnv>) -> Result<Arc<Region>> {
+pub fn open_meta(env: &Arc<RegionEnv>, replicas: Option<u32>) -> Result<Arc<Region>> {
     let (fs, root) = (&*env.stores.fs, &env.stores.root);
     let info = RegionInfo::meta();
     if !fs.exists(&layout::region_dir(root, &info))? {
@@ -38,14 +68,18 @@ pub fn open_meta(env: &Arc<RegionEnv>) -> Result<Arc<Region>> {
             tracing::error!(root = %root.display(), table = %name, "hbase:meta is missing and tables exist: it is rebuilt from their directories");
         }
     }
-    let descriptor = prepare_meta_descriptor(fs, &layout::table_dir(root, info.table()))?;
+    let descriptor = prepare_meta_descriptor(fs, &layout::table_dir(root, info.table()), replicas)?;
     Region::open(Arc::clone(env), info, Arc::new(descriptor))
 }
 
 /// Returns hbase:meta's descriptor. Writes it if there is none, if it lacks families, because HBase
-/// 1.x made the directory, or if it names no store file tracker: a stock server would open it with
-/// that of its settings.
-fn prepare_meta_descriptor(fs: &dyn FileSystem, dir: &Path) -> Result<TableDescriptor> {
+/// 1.x made the directory, if it names no store file tracker: a stock server would open it with
+/// that of its settings; or if `replicas` differs from its number of replicas.
+fn prepare_meta_descriptor(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    replicas: Option<u32>,
+) -> Result<TableDescriptor> {
     let found = descriptors::read(fs, dir)?;
     let mut descriptor = match &found {
         None => descriptors::meta()?,
@@ -59,6 +93,9 @@ fn prepare_meta_descriptor(fs: &dyn FileSystem, dir: &Path) -> Result<TableDescr
     };
     if descriptor.text(TRACKER_IMPL).is_none_or(str::is_empty) {
         descriptor = descriptor.with(TRACKER_IMPL, TrackerImpl::Default.name());
+    }
+    if let Some(replicas) = replicas.filter(|replicas| *replicas != descriptor.region_replication()) {
+        descriptor = descriptor.with_region_replication(replicas);
     }
     if found.as_ref() != Some(&descriptor) {
         descriptors::write(fs, dir, &descriptor)?;

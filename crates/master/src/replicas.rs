@@ -9,8 +9,13 @@
 //!
 //! All replicas of a region are on this server, the only one, where HBase spreads them over servers
 //! if it can.
+//!
+//! **Replicas of hbase:meta** are not recorded in hbase:meta. Clients find them through the znodes
+//! `meta-region-server-1` and so on, and through the registry of the RPC ports
+//! ([`Master::publish_replicas`]), which have those that are served.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use evenkeel_common::thread::catch;
@@ -18,13 +23,18 @@ use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor
 use evenkeel_region::region::Region;
 
 use crate::meta::{MetaChange, MetaRegion, TableState};
-use crate::{Master, is_built_in};
+use crate::{Master, MasterParts, is_built_in};
 
 /// The greatest number of replicas of a region (`CreateTableProcedure.MAX_REGION_REPLICATION`).
 pub(crate) const REPLICAS_MAX: u32 = 0x10000;
 
+/// Returns true if a table can have secondary replicas here.
+fn may_have_replicas(table: &TableName) -> bool {
+    !is_built_in(table) || table.is_meta()
+}
+
 /// Returns the ids of the secondary replicas of a table's regions.
-fn secondary_ids(table: &TableDescriptor) -> std::ops::Range<i32> {
+fn secondary_ids(table: &TableDescriptor) -> Range<i32> {
     1..i32::try_from(table.region_replication().min(REPLICAS_MAX)).unwrap_or(1)
 }
 
@@ -61,16 +71,15 @@ impl Master {
             served.iter().for_each(|region| self.stop_serving_replica(region));
             return Ok(());
         };
-        let is_enabled = table.state == TableState::Enabled && !is_built_in(name);
+        let is_enabled = table.state == TableState::Enabled && may_have_replicas(name);
         if !is_enabled {
             // Even if hbase:meta cannot be read.
             served.iter().for_each(|region| self.stop_serving_replica(region));
         }
         let rows = self.parts.meta.regions(Some(name))?;
         let ids = secondary_ids(&table.descriptor);
-        let live = rows.iter().filter(|row| !row.info.is_split_parent());
         let wanted: Vec<RegionInfo> = match is_enabled {
-            true => live.flat_map(|row| ids.clone().map(|id| row.info.replica(id))).collect(),
+            true => primaries_of(name, &rows).flat_map(|info| replicas_of(info, &ids)).collect(),
             false => Vec::new(),
         };
         let names: HashSet<&str> = wanted.iter().map(RegionInfo::encoded_name).collect();
@@ -87,7 +96,29 @@ impl Master {
             // Each is tried, whatever became of those before it.
             failed = failed.and(self.open_replica(info, &table.descriptor));
         }
-        failed
+        failed.and(self.publish_replicas(name))
+    }
+
+    /// Shows clients the secondary replicas of hbase:meta that are served. Does nothing for another
+    /// table, whose replicas hbase:meta has.
+    ///
+    /// # Errors
+    /// `IOException` if the path of the znodes is invalid.
+    pub(super) fn publish_replicas(&self, table: &TableName) -> Result<()> {
+        if !table.is_meta() {
+            return Ok(());
+        }
+        let served = self.served_replicas(table);
+        let ids: BTreeSet<i32> = served.iter().map(|region| region.info().replica_id()).collect();
+        let MasterParts { connection, server, znodes, .. } = &self.parts;
+        connection.set_meta_replicas(server, &ids);
+        znodes.set_meta_replicas(server, &ids).map_err(|error| HBaseError::io(error.to_string()))
+    }
+
+    /// Makes changes of hbase:meta that are about regions of a table. None for regions of
+    /// hbase:meta itself.
+    pub(super) fn commit_regions(&self, table: &TableName, changes: Vec<MetaChange>) -> Result<()> {
+        if table.is_meta() { Ok(()) } else { self.parts.meta.commit(changes) }
     }
 
     /// Opens and serves a secondary replica that is not served, unless an operator has unassigned
@@ -99,7 +130,7 @@ impl Master {
             return Ok(());
         }
         let opened = self.open_regions(table, vec![info.clone()])?;
-        self.parts.meta.commit(opened.changes())?;
+        self.commit_regions(info.table(), opened.changes())?;
         drop(opened.serve());
         Ok(())
     }
@@ -134,7 +165,7 @@ impl Master {
             (table.region_replication() > 1
                 || self.assignment.has_failed_replicas(table.name())
                 || leftovers.contains(table.name()))
-                && !is_built_in(table.name())
+                && may_have_replicas(table.name())
         };
         let tables = self.tables().into_iter().map(|table| table.descriptor).filter(has_replicas);
         let is_done = tables.fold(true, |is_done, table| {
@@ -159,22 +190,33 @@ impl Master {
         Ok(has_replicas.map(|row| row.info.table().clone()).collect())
     }
 
-    /// Returns a secondary replica by its encoded name.
+    /// Returns the secondary replica with an encoded name, if its table has it.
     pub(super) fn replica_in_meta(&self, encoded: &str) -> Result<Option<RegionInfo>> {
         for table in self.tables() {
             let ids = secondary_ids(&table.descriptor);
             if ids.is_empty() {
                 continue;
             }
-            for region in self.live_regions(table.descriptor.name())? {
-                let mut replicas = ids.clone().map(|id| region.replica(id));
-                if let Some(found) = replicas.find(|info| info.encoded_name() == encoded) {
-                    return Ok(Some(found));
-                }
+            let rows = self.parts.meta.regions(Some(table.descriptor.name()))?;
+            let mut replicas =
+                primaries_of(table.descriptor.name(), &rows).flat_map(|info| replicas_of(info, &ids));
+            if let Some(found) = replicas.find(|info| info.encoded_name() == encoded) {
+                return Ok(Some(found));
             }
         }
         Ok(None)
     }
+}
+
+/// Returns the regions of a table that are not split parents. `rows` are those of hbase:meta, which
+/// has none of itself.
+fn primaries_of(table: &TableName, rows: &[MetaRegion]) -> impl Iterator<Item = RegionInfo> {
+    let live = rows.iter().map(|row| &row.info).filter(|info| !info.is_split_parent());
+    live.cloned().chain(table.is_meta().then(RegionInfo::meta))
+}
+
+fn replicas_of(info: RegionInfo, ids: &Range<i32>) -> impl Iterator<Item = RegionInfo> + use<> {
+    ids.clone().map(move |id| info.replica(id))
 }
 
 /// Returns the changes of hbase:meta that record which secondary replicas are closed, where it says

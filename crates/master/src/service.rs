@@ -36,6 +36,7 @@ mod schema;
 mod snapshots;
 pub(crate) mod tables;
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
@@ -113,7 +114,7 @@ fn name_of(name: &pb::TableName) -> Result<TableName> {
 
 fn encoded(specifier: &pb::RegionSpecifier) -> Result<String> {
     let unknown = |_| HBaseError::new(ErrorKind::UnknownRegion, specifier.value.escape_ascii().to_string());
-    convert::region::encoded_name(specifier).map(str::to_owned).map_err(unknown)
+    convert::region::encoded_name(specifier).map(Cow::into_owned).map_err(unknown)
 }
 
 #[cfg(test)]

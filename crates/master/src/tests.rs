@@ -20,6 +20,7 @@ mod wal_dir;
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -81,6 +82,8 @@ pub(super) struct Cluster {
     conf: Configuration,
     /// Where logs are after the next start, if not below the root directory: `hbase.wal.dir`.
     wal_root: Option<PathBuf>,
+    /// The number of hbase:meta's replicas that was last recorded for a stock master.
+    recorded_meta_replicas: Arc<AtomicU32>,
 }
 
 pub(super) fn path(below: &str) -> PathBuf {
@@ -127,6 +130,7 @@ impl Cluster {
             running: None,
             conf: Configuration::new(),
             wal_root: None,
+            recorded_meta_replicas: Arc::default(),
         };
         settings.iter().for_each(|(key, value)| cluster.conf.set(*key, *value));
         cluster.start();
@@ -189,7 +193,8 @@ impl Cluster {
         let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), 1000));
         let recovered = self.split_all_wals(&fs, &nonces)?;
         let env = self.env(&fs, &clock, &server, nonces)?;
-        let meta_region = regions::open_meta(&env)?;
+        let configured = regions::configured_meta_replicas(&self.conf).expect("valid");
+        let meta_region = regions::open_meta(&env, configured)?;
         let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock))?;
         let is_whole = recovered.damaged == 0;
         let edits: Vec<_> = env.edit_roots().map(|(fs, root)| (&**fs, root)).collect();
@@ -237,9 +242,17 @@ impl Cluster {
             info_port: 0,
             cluster_id: "id".into(),
             regionserver: Arc::clone(&regionserver),
+            connection: Arc::clone(&connection),
             meta,
             namespaces,
             znodes,
+            record_meta_replicas: Box::new({
+                let recorded = Arc::clone(&self.recorded_meta_replicas);
+                move |replicas| {
+                    recorded.store(replicas, Ordering::Relaxed);
+                    Ok(())
+                }
+            }),
             stop: Box::new(|_| ()),
         };
         let master = Master::new(parts, tables)?;

@@ -372,7 +372,7 @@ impl RegionServer {
     /// `RegionServerStoppedException` once stopping; otherwise as [`OnlineRegions::get`].
     pub fn region(&self, specifier: &pb::RegionSpecifier) -> Result<Arc<Region>> {
         self.check_open()?;
-        self.regions.get(convert::region::encoded_name(specifier)?, &specifier.value)
+        self.regions.get(&convert::region::encoded_name(specifier)?, &specifier.value)
     }
 
     /// Checks that the server accepts requests.

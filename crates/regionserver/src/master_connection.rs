@@ -39,8 +39,8 @@ pub struct ClusterView {
     pub backup_masters: Vec<ServerName>,
     /// Live RegionServers, which clients may contact next: `GetLiveRegionServers`.
     pub region_servers: Vec<ServerName>,
-    /// The regions of hbase:meta with their servers and open sequence numbers: the znode
-    /// `/hbase/meta-region-server`.
+    /// The replicas of hbase:meta with their servers and open sequence numbers, the default replica
+    /// first: the znodes `/hbase/meta-region-server`, `/hbase/meta-region-server-1` and so on.
     pub meta: Vec<(RegionInfo, Option<ServerName>, i64)>,
 }
 

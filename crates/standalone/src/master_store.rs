@@ -6,8 +6,8 @@
 //! of hbase:meta recovers the wrong server, and loses the newest edits of hbase:meta. So at start,
 //! before hbase:meta is opened, the region is updated:
 //!
-//! - `info`, row `hbase:meta,,1`: hbase:meta is open on this server (the columns are those of
-//!   hbase:meta)
+//! - `info`, row `hbase:meta,,1`: all replicas of hbase:meta are open on this server (the columns
+//!   are those of hbase:meta). A stock master opens only replicas that it finds here
 //! - `rs`: each row is a server name; `state` = `ONLINE`: only this server, which a stock master
 //!   recovers when it finds it dead
 //! - `proc`: procedures of a stock master, removed: they refer to regions as they were
@@ -19,7 +19,7 @@
 //! The region is open only for this update. Its separate WAL is deleted before the next step. With
 //! `hbase.wal.dir`, the region's WALs and `MasterProcWALs` are below that directory, as in HBase;
 //! those below the root directory are of a time before the setting, and are recovered or removed,
-//! too.
+//! too. When the number of hbase:meta's replicas is altered, the region is updated again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use evenkeel_region::scanner::ScannerContext;
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 
 use evenkeel_master::descriptors;
-use evenkeel_master::meta::{INFO, MetaChange, MetaTable};
+use evenkeel_master::meta::{INFO, MetaChange, MetaRegion, MetaTable};
 use evenkeel_master::recovery::{self, SplitLimits};
 
 const DIR: &str = "MasterData";
@@ -55,13 +55,13 @@ const SERVERS: &[u8] = b"rs";
 const PROCEDURES: &[u8] = b"proc";
 const SWITCHES: &[u8] = b"state";
 
-/// Records that hbase:meta is on this server, and that no other server is alive. `env` is the
-/// environment of this server's regions; its WAL is not written to. WALs of a stock master are
-/// split within `limits`.
+/// Records that `replicas` replicas of hbase:meta are on this server, and that no other server is
+/// alive. `env` is the environment of this server's regions; its WAL is not written to. WALs of a
+/// stock master are split within `limits`.
 ///
 /// # Errors
 /// `IOException` from the file system.
-pub fn record_meta_location(env: &RegionEnv, limits: SplitLimits) -> Result<()> {
+pub fn record_meta_locations(env: &RegionEnv, limits: SplitLimits, replicas: u32) -> Result<()> {
     let (fs, root) = (&env.stores.fs, env.stores.root.join(DIR));
     let table = TableName::new("master", "store")?;
     let info = RegionInfo::new(table, Bytes::new(), Bytes::new(), REGION_ID);
@@ -93,7 +93,7 @@ pub fn record_meta_location(env: &RegionEnv, limits: SplitLimits) -> Result<()> 
         operation_times: Arc::default(),
     };
     let region = Region::open(Arc::new(own), info, Arc::new(descriptor))?;
-    update_region(&region, env)?;
+    update_region(&region, env, replicas)?;
     region.close(false)?;
     wal.close()?;
     log_roots.iter().try_for_each(drop_wals)
@@ -170,13 +170,23 @@ fn open_wal(env: &RegionEnv, WalRoot { fs, path: root }: &WalRoot) -> Result<Arc
     Wal::open(options)
 }
 
-fn update_region(region: &Arc<Region>, env: &RegionEnv) -> Result<()> {
+fn update_region(region: &Arc<Region>, env: &RegionEnv, replicas: u32) -> Result<()> {
     for row in rows(region, &[PROCEDURES, SERVERS])? {
         region.mutate_wait(Mutation::new(MutationKind::Delete, row, Vec::new()))?;
     }
     region.mutate_wait(online(&env.server, env.stores.clock.now_ms()))?;
     let meta = MetaTable::new(Arc::clone(region), Arc::clone(&env.stores.clock))?;
-    meta.commit(vec![MetaChange::Opened(RegionInfo::meta(), env.server.clone(), NO_SEQ_NUM)])
+    meta.commit(meta_locations(&meta.regions(Some(&TableName::meta()))?, &env.server, replicas))
+}
+
+/// The changes after which the replicas of hbase:meta are on a server. `known` is its row.
+fn meta_locations(known: &[MetaRegion], server: &ServerName, replicas: u32) -> Vec<MetaChange> {
+    let end = i32::try_from(replicas).unwrap_or(i32::MAX);
+    let opened = |id| MetaChange::Opened(RegionInfo::meta().replica(id), server.clone(), NO_SEQ_NUM);
+    let known = known.iter().flat_map(|row| row.replica_states.keys());
+    let gone =
+        known.filter(|id| **id >= end).map(|id| MetaChange::DeleteReplica(RegionInfo::meta().replica(*id)));
+    (0..end).map(opened).chain(gone).collect()
 }
 
 fn online(server: &ServerName, now_ms: i64) -> Mutation {
@@ -208,4 +218,37 @@ fn drop_wals(WalRoot { fs, path: root }: &WalRoot) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn replicas_that_are_gone_are_removed() {
+        let states = [1, 2, 5].map(|id| (id, "OPEN".to_owned()));
+        let row = MetaRegion {
+            info: RegionInfo::meta(),
+            state: "OPEN".to_owned(),
+            replica_states: BTreeMap::from(states),
+            daughters: Vec::new(),
+            merge_parents: Vec::new(),
+            merge_columns: Vec::new(),
+        };
+        let server = ServerName::new("h", 16020, 7);
+        let shown = |known: &[MetaRegion], replicas| -> Vec<(bool, i32)> {
+            let changes = meta_locations(known, &server, replicas);
+            let shown = changes.into_iter().map(|change| match change {
+                MetaChange::Opened(region, at, NO_SEQ_NUM) if at == server => (true, region.replica_id()),
+                MetaChange::DeleteReplica(region) => (false, region.replica_id()),
+                other => panic!("{other:?}"),
+            });
+            shown.collect()
+        };
+        assert_eq!(shown(&[], 1), [(true, 0)]);
+        assert_eq!(shown(std::slice::from_ref(&row), 3), [(true, 0), (true, 1), (true, 2), (false, 5)]);
+        assert_eq!(shown(&[row], 1), [(true, 0), (false, 1), (false, 2), (false, 5)]);
+    }
 }

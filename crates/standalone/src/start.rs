@@ -9,7 +9,7 @@
 //!    `oldWALs`.
 //! 4. [`Storage::open`] opens the environment of regions: the WALs of this run, the caches, the
 //!    background threads.
-//! 5. `open_meta` opens hbase:meta, or creates it in a new directory, and writes its location into
+//! 5. `open_meta` opens hbase:meta, or creates it in a new directory, and writes its locations into
 //!    `MasterData`, for a stock master that takes over later.
 //! 6. `reconcile_tables` makes directories and hbase:meta agree ([`reconcile`]) and opens
 //!    hbase:namespace.
@@ -206,8 +206,10 @@ struct OpenMeta {
 /// Step 5.
 fn open_meta(process: &Process, storage: &Storage) -> Result<OpenMeta> {
     let limits = split_limits(&process.settings);
-    master_store::record_meta_location(&storage.meta_env, limits)?;
-    let region = regions::open_meta(&storage.meta_env)?;
+    let configured = regions::configured_meta_replicas(&process.conf).map_err(io_error)?;
+    let replicas = regions::meta_replicas(&*process.fs, &process.settings.root, configured)?;
+    master_store::record_meta_locations(&storage.meta_env, limits, replicas)?;
+    let region = regions::open_meta(&storage.meta_env, configured)?;
     let table = MetaTable::new(Arc::clone(&region), Arc::clone(&process.clock))?;
     master_store::remove_old_procedures(&storage.meta_env)?;
     Ok(OpenMeta { region, table })
@@ -314,13 +316,14 @@ fn start_master(
     catalog: Catalog,
     identity: &Identity,
     regionserver: &Arc<RegionServer>,
-    connection: &EmbeddedConnection,
+    connection: &Arc<EmbeddedConnection>,
 ) -> Result<Arc<Master>> {
     let Catalog { meta, namespaces, mut tables, .. } = catalog;
     let meta_table = Table { descriptor: Arc::clone(meta.region.table()), state: TableState::Enabled };
     tables.insert(TableName::meta(), meta_table);
     let znodes = make_znodes(process, identity, &tables, &namespaces)?;
     let stop = Arc::clone(&process.stop);
+    let (meta_env, limits) = (Arc::clone(&storage.meta_env), split_limits(&process.settings));
     let parts = MasterParts {
         region_env: Arc::clone(&storage.user_env),
         conf: Arc::clone(&process.conf),
@@ -329,9 +332,13 @@ fn start_master(
         info_port: identity.master_info_port,
         cluster_id: identity.cluster_id.clone(),
         regionserver: Arc::clone(regionserver),
+        connection: Arc::clone(connection),
         meta: meta.table,
         namespaces,
         znodes,
+        record_meta_replicas: Box::new(move |replicas| {
+            master_store::record_meta_locations(&meta_env, limits, replicas)
+        }),
         stop: Box::new(move |reason| stop(reason)),
     };
     let master = Master::new(parts, tables)?;

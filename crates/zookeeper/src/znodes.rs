@@ -7,6 +7,7 @@
 //! `length` counts name and salt. Nodes without a message are empty, without this framing. HBase's
 //! readers do not need the first part; gohbase and asynchbase require it.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -24,6 +25,9 @@ const METADATA_MAGIC: u8 = 0xFF;
 
 /// Longest name of a writer, so that the length stays within the limit of gohbase (65000).
 const WRITER_BYTES_MAX: usize = 1024;
+
+/// The greatest id of a replica: names of regions have it as four hexadecimal digits.
+const META_REPLICA_ID_MAX: i32 = 0xFFFF;
 
 /// Bytes of memory that a node takes besides its path and its data.
 const NODE_BYTES: usize = 128;
@@ -57,7 +61,8 @@ pub struct ZnodePaths {
     pub master: String,
     /// Addresses of backup masters, a child each.
     pub backup_masters: String,
-    /// Address of the server of hbase:meta.
+    /// Address of the server of hbase:meta's default replica. That of another replica has `-` and
+    /// its id behind it.
     pub meta_region_server: String,
     /// Live RegionServers, a child each.
     pub rs: String,
@@ -107,6 +112,24 @@ impl ZnodePaths {
             rpc_throttle: child("quota.rpc.throttle", "rpc-throttle")?,
             parent,
         })
+    }
+
+    /// Returns the path of a replica of hbase:meta (`ZNodePaths.getZNodeForReplica`).
+    pub fn meta_replica(&self, id: i32) -> String {
+        match id {
+            0 => self.meta_region_server.clone(),
+            id => format!("{}-{id}", self.meta_region_server),
+        }
+    }
+
+    /// Returns the id of the replica of hbase:meta whose node a child of the parent is; `None` for
+    /// another child (`ZNodePaths.getMetaReplicaIdFromZNode`).
+    pub fn meta_replica_id(&self, child: &str) -> Option<i32> {
+        let of_default = self.meta_region_server.strip_prefix(&self.parent)?.strip_prefix('/')?;
+        match child.strip_prefix(of_default)? {
+            "" => Some(0),
+            rest => rest.strip_prefix('-')?.parse().ok().filter(|id| (1..=META_REPLICA_ID_MAX).contains(id)),
+        }
     }
 }
 
@@ -182,17 +205,28 @@ impl Znodes {
         self.put_or_remove(&path, message.as_ref())
     }
 
-    /// Sets the server that has hbase:meta open, or removes the node.
+    /// Sets the server that has hbase:meta's default replica open, or removes the node.
     ///
     /// # Errors
     /// Returns an error if the path from the settings is invalid.
     pub fn set_meta_region_server(&self, server: Option<&ServerName>) -> Result<(), InvalidPath> {
-        let message = server.map(|server| pb::MetaRegionServer {
-            server: server.into(),
-            rpc_version: Some(0),
-            state: Some(pb::region_state::State::Open.into()),
-        });
-        self.put_or_remove(&self.paths.meta_region_server, message.as_ref())
+        self.put_or_remove(&self.paths.meta_region_server, server.map(meta_message).as_ref())
+    }
+
+    /// Sets the server that has these secondary replicas of hbase:meta open, and removes the nodes
+    /// of others.
+    ///
+    /// # Errors
+    /// Returns an error if the path from the settings is invalid.
+    pub fn set_meta_replicas(&self, server: &ServerName, open: &BTreeSet<i32>) -> Result<(), InvalidPath> {
+        let nodes = self.tree.children(&self.paths.parent).unwrap_or_default();
+        let known: BTreeSet<i32> =
+            nodes.iter().filter_map(|node| self.paths.meta_replica_id(node)).filter(|id| *id != 0).collect();
+        for gone in known.difference(open) {
+            self.tree.remove(&self.paths.meta_replica(*gone));
+        }
+        open.difference(&known)
+            .try_for_each(|id| self.put(&self.paths.meta_replica(*id), &meta_message(server)))
     }
 
     /// Adds a live RegionServer.
@@ -303,6 +337,11 @@ impl Znodes {
 /// Returns about how many bytes of memory a node takes.
 fn node_bytes(path: &str, data: &[u8]) -> usize {
     NODE_BYTES + path.len() + data.len()
+}
+
+fn meta_message(server: &ServerName) -> pb::MetaRegionServer {
+    let state = Some(pb::region_state::State::Open.into());
+    pb::MetaRegionServer { server: server.into(), rpc_version: Some(0), state }
 }
 
 fn master_message(server: &ServerName, info_port: u32) -> pb::Master {
@@ -420,6 +459,41 @@ mod tests {
         assert!(znodes.remove_region_server(&server) && !znodes.remove_region_server(&server));
         for gone in ["/hbase/master", "/hbase/meta-region-server", "/hbase/table/ns:t"] {
             assert!(znodes.tree.exists(gone).is_none(), "{gone}");
+        }
+    }
+
+    #[test]
+    fn each_open_replica_of_meta_has_a_node() {
+        let znodes = znodes();
+        let server = ServerName::new("host.example", 16020, 7);
+        znodes.create_base_nodes().unwrap();
+        znodes.set_meta_region_server(Some(&server)).unwrap();
+        let published = || {
+            let nodes = znodes.tree.children("/hbase").unwrap();
+            nodes.into_iter().filter(|node| node.starts_with("meta-region-server")).collect::<Vec<_>>()
+        };
+        for (open, expected) in [(vec![1, 12], vec!["-1", "-12"]), (vec![12], vec!["-12"]), (vec![], vec![])]
+        {
+            znodes.set_meta_replicas(&server, &open.into_iter().collect()).unwrap();
+            let expected = [""].into_iter().chain(expected);
+            let expected: Vec<_> = expected.map(|suffix| format!("meta-region-server{suffix}")).collect();
+            assert_eq!(published(), expected);
+        }
+        znodes.set_meta_replicas(&server, &BTreeSet::from([3])).unwrap();
+        let replica: pb::MetaRegionServer = message(&znodes, "/hbase/meta-region-server-3");
+        assert_eq!((replica.server.start_code, replica.state), (Some(7), Some(3)));
+    }
+
+    #[test]
+    fn nodes_of_replicas_have_their_ids() {
+        let paths = ZnodePaths::from_configuration(&Configuration::new()).unwrap();
+        for id in [0, 1, 65_535] {
+            let path = paths.meta_replica(id);
+            assert_eq!(paths.meta_replica_id(path.strip_prefix("/hbase/").unwrap()), Some(id));
+        }
+        assert_eq!(paths.meta_replica(2), "/hbase/meta-region-server-2");
+        for other in ["master", "meta-region-server-", "meta-region-server-x", "meta-region-server-65536"] {
+            assert_eq!(paths.meta_replica_id(other), None, "{other}");
         }
     }
 

@@ -283,3 +283,22 @@ fn a_panic_in_a_report_ends_the_server() {
     assert!(reason.contains("has no outcome"), "{reason}");
     assert!(!cluster.is_open());
 }
+
+#[test]
+fn replicas_of_meta_are_opened_beside_it() {
+    let cluster = TestCluster::new();
+    let (meta, env) = (RegionInfo::meta(), &cluster.transitions.meta_env);
+    let (fs, root) = (&*env.stores.fs, &env.stores.root);
+    fs.mkdirs(&layout::region_dir(root, &meta)).expect("a directory");
+    let table = descriptors::meta().expect("made");
+    descriptors::write(fs, &layout::table_dir(root, meta.table()), &table).expect("written");
+    for id in 0..3 {
+        cluster.transitions.open(&meta.replica(id), Procedure::NONE);
+        assert_eq!(cluster.reported(), [TransitionCode::Opened], "{id}");
+    }
+    cluster.transitions.close(meta.replica(1).encoded_name(), None, Procedure::NONE);
+    assert_eq!(cluster.reported(), [TransitionCode::Closed]);
+    let online = cluster.transitions.server().regions();
+    let served = [0, 1, 2].map(|id| online.find(meta.replica(id).encoded_name()).is_some());
+    assert_eq!(served, [true, false, true]);
+}

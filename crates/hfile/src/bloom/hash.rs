@@ -1,5 +1,6 @@
 //! The three hash functions of `hbase.hash.type`, in Java's 32-bit arithmetic.
 
+use evenkeel_common::jenkins::jenkins_hash;
 use evenkeel_common::length;
 
 /// A hash function of bloom filters. The code is the one in their metadata.
@@ -42,7 +43,7 @@ impl BloomHash {
     /// Hashes a key.
     pub(crate) fn hash(self, key: &[u8], seed: i32) -> i32 {
         match self {
-            Self::Jenkins => jenkins(key, seed as u32) as i32,
+            Self::Jenkins => jenkins_hash(key, seed as u32) as i32,
             Self::Murmur => murmur2(key, seed as u32) as i32,
             Self::Murmur3 => murmur3(key, seed as u32) as i32,
         }
@@ -96,67 +97,9 @@ fn murmur3(key: &[u8], seed: u32) -> u32 {
     h ^ h >> 16
 }
 
-fn jenkins(key: &[u8], seed: u32) -> u32 {
-    let start = 0xdead_beef_u32.wrapping_add(low_bits(key.len())).wrapping_add(seed);
-    let mut state = [start; 3];
-    let mut rest = key;
-    while rest.len() > 12 {
-        let (block, after) = rest.split_at(12);
-        add(&mut state, block);
-        jenkins_mix(&mut state);
-        rest = after;
-    }
-    if rest.is_empty() {
-        return state[2];
-    }
-    add(&mut state, rest);
-    jenkins_final(&mut state);
-    state[2]
-}
-
-fn add(state: &mut [u32; 3], block: &[u8]) {
-    for (sum, chunk) in state.iter_mut().zip(block.chunks(4)) {
-        *sum = sum.wrapping_add(word(chunk));
-    }
-}
-
-fn jenkins_mix([a, b, c]: &mut [u32; 3]) {
-    for (i, rotation) in [4, 6, 8, 16, 19, 4].into_iter().enumerate() {
-        // Each round subtracts the third from the first, xors the rotated third into it, and adds
-        // the second to the third. Then the names rotate.
-        let (x, y, z) = match i % 3 {
-            0 => (&mut *a, &mut *b, &mut *c),
-            1 => (&mut *b, &mut *c, &mut *a),
-            _ => (&mut *c, &mut *a, &mut *b),
-        };
-        *x = x.wrapping_sub(*z) ^ z.rotate_left(rotation);
-        *z = z.wrapping_add(*y);
-    }
-}
-
-fn jenkins_final([a, b, c]: &mut [u32; 3]) {
-    for (i, rotation) in [14, 11, 25, 16, 4, 14, 24].into_iter().enumerate() {
-        let (x, y) = match i % 3 {
-            0 => (&mut *c, &*b),
-            1 => (&mut *a, &*c),
-            _ => (&mut *b, &*a),
-        };
-        *x = (*x ^ *y).wrapping_sub(y.rotate_left(rotation));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lookup3_known_values() {
-        // From the self-test in Bob Jenkins' lookup3.c (hashlittle).
-        assert_eq!(jenkins(b"", 0), 0xdead_beef);
-        assert_eq!(jenkins(b"", 0xdead_beef), 0xbd5b_7dde);
-        assert_eq!(jenkins(b"Four score and seven years ago", 0), 0x1777_0551);
-        assert_eq!(jenkins(b"Four score and seven years ago", 1), 0xcd62_8161);
-    }
 
     #[test]
     fn murmur3_known_values() {

@@ -22,7 +22,7 @@ use crate::meta::{MetaChange, MetaRegion, TableState};
 use crate::replicas::check_primary;
 use crate::tables::checks;
 use crate::tables::{Nonce, with_merge_parents};
-use crate::{Master, is_built_in, reconcile};
+use crate::{Master, is_in_use, reconcile};
 
 impl Master {
     /// Splits a region at a row, or at its best split row.
@@ -309,7 +309,7 @@ impl Master {
     /// Returns `UnknownRegionException`, or errors of the open.
     pub fn reopen_region(&self, encoded: &str) -> Result<()> {
         let region = self.online(encoded)?;
-        if is_built_in(region.info().table()) {
+        if is_in_use(region.info()) {
             return Ok(());
         }
         let _lock = self.lock_table(region.info().table())?;
@@ -317,7 +317,7 @@ impl Master {
         let table = self.table(region.info().table())?;
         let closed = self.close_regions(std::iter::once(region.info()))?;
         let opened = self.open_regions(&table.descriptor, vec![region.info().clone()])?;
-        self.parts.meta.commit(opened.changes())?;
+        self.commit_regions(region.info().table(), opened.changes())?;
         closed.commit();
         drop(opened.serve());
         Ok(())
@@ -329,16 +329,17 @@ impl Master {
     /// Returns `UnknownRegionException`, or errors of the close.
     pub fn unassign_region(&self, encoded: &str) -> Result<()> {
         let region = self.online(encoded)?;
-        if is_built_in(region.info().table()) {
+        if is_in_use(region.info()) {
             return Err(HBaseError::do_not_retry(format!("{} must be served", region.info().name_text())));
         }
         let _lock = self.lock_table(region.info().table())?;
         let region = self.online(encoded)?;
         let closed = self.close_regions(std::iter::once(region.info()))?;
-        self.parts.meta.commit(vec![MetaChange::Put(region.info().clone(), "CLOSED")])?;
+        let table = region.info().table();
+        self.commit_regions(table, vec![MetaChange::Put(region.info().clone(), "CLOSED")])?;
         self.assignment.set_unassigned(region.info(), true);
         closed.commit();
-        Ok(())
+        self.publish_replicas(table)
     }
 
     /// Serves a region of an enabled table; a region that is already served is unchanged.
@@ -361,9 +362,9 @@ impl Master {
             return Err(HBaseError::new(ErrorKind::TableNotEnabled, info.table().to_string()));
         }
         let opened = self.open_regions(&table.descriptor, vec![info])?;
-        self.parts.meta.commit(opened.changes())?;
+        self.commit_regions(table.descriptor.name(), opened.changes())?;
         drop(opened.serve());
-        Ok(())
+        self.publish_replicas(table.descriptor.name())
     }
 
     /// Submits a change of one region as a procedure of its table, and returns the procedure's id.

@@ -5,10 +5,14 @@
 //! before the commit point, while the family still exists, and its files are archived after it. If
 //! the archive could not be written to, files may remain; they are archived before a family of that
 //! name is added.
+//!
+//! hbase:meta and hbase:namespace cannot be altered, because the master uses their regions. The
+//! number of hbase:meta's replicas can: it needs no region closed but secondary replicas.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use evenkeel_common::descriptor::FAMILY_DEFAULTS;
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName};
 use evenkeel_region::store_file_tracker::check_for_modify_table;
 
@@ -18,6 +22,9 @@ use crate::meta::MetaRegion;
 use crate::meta::TableState;
 use crate::mob::archive_mob_family;
 use crate::{Master, Table, descriptors, is_built_in, reconcile};
+
+/// The attributes of hbase:meta that can be altered.
+const META_ATTRIBUTES: [&str; 2] = ["REGION_REPLICATION", "REGION_MEMSTORE_REPLICATION"];
 
 impl Master {
     /// Replaces a table's descriptor.
@@ -101,11 +108,9 @@ impl Master {
         if let Some(id) = self.procedures.find(nonce) {
             return Ok(id);
         }
-        if is_built_in(&name) {
-            return Err(HBaseError::do_not_retry(format!("{name} cannot be altered here")));
-        }
         let before = self.table(&name)?.descriptor;
         let changed = change(&before)?;
+        check_built_in(&before, &changed)?;
         if *changed.name() != name {
             return Err(HBaseError::do_not_retry(format!("{name} cannot become {}", changed.name())));
         }
@@ -116,6 +121,10 @@ impl Master {
             let table = master.table(&name)?;
             let changed = Arc::new(change(&table.descriptor)?);
             checks::check_size(&changed)?;
+            check_built_in(&table.descriptor, &changed)?;
+            if name.is_meta() {
+                return master.change_meta(&table, changed);
+            }
             check_for_modify_table(&table.descriptor, &changed, table.state != TableState::Enabled)?;
             master.change_now(&table, changed)
         })
@@ -150,6 +159,18 @@ impl Master {
             Ok(())
         });
         tracing::info!(table = %name, "table altered");
+        Ok(Vec::new())
+    }
+
+    /// Changes the number of hbase:meta's replicas. The caller holds its lock.
+    fn change_meta(&self, before: &Table, changed: Arc<TableDescriptor>) -> Result<Vec<u8>> {
+        self.write_descriptor(before, &changed)?;
+        let (name, replicas) = (changed.name().clone(), changed.region_replication());
+        self.store_table(changed, before.state);
+        self.update_replicas(&name);
+        let description = "the number of hbase:meta's replicas is recorded for a stock master";
+        self.run_or_defer(&name, description, move |master| (master.parts.record_meta_replicas)(replicas));
+        tracing::info!(table = %name, replicas, "table altered");
         Ok(Vec::new())
     }
 
@@ -219,6 +240,30 @@ impl Master {
     }
 }
 
+/// A descriptor without the attributes of hbase:meta that can be altered. Families have every
+/// attribute: HBase's client adds those that a stored descriptor lacks.
+fn without_replicas(table: &TableDescriptor) -> TableDescriptor {
+    let mut attributes = table.attributes().clone();
+    META_ATTRIBUTES.iter().for_each(|attribute| drop(attributes.remove(attribute.as_bytes())));
+    let with_default = |family: ColumnFamilyDescriptor, (key, value): &(&str, &str)| match family.text(key) {
+        Some(_) => family,
+        None => family.with(key, value),
+    };
+    let families = table.families().map(|family| FAMILY_DEFAULTS.iter().fold(family.clone(), with_default));
+    families.fold(table.clone().with_attributes(attributes), TableDescriptor::with_family)
+}
+
+/// Rejects a change of a table that the master itself uses, but for the number of hbase:meta's
+/// replicas.
+fn check_built_in(before: &TableDescriptor, changed: &TableDescriptor) -> Result<()> {
+    let name = before.name();
+    if !is_built_in(name) || (name.is_meta() && without_replicas(before) == without_replicas(changed)) {
+        return Ok(());
+    }
+    let other = if name.is_meta() { ", except REGION_REPLICATION" } else { "" };
+    Err(HBaseError::do_not_retry(format!("{name} cannot be altered here{other}")))
+}
+
 /// The families of `table` whose directory `other` does not have. Tables that HBase made may have
 /// families that share a directory: their names are not UTF-8.
 fn missing_in(other: &TableDescriptor, table: &TableDescriptor) -> Vec<Vec<u8>> {
@@ -230,4 +275,21 @@ fn missing_in(other: &TableDescriptor, table: &TableDescriptor) -> Vec<Vec<u8>> 
 fn invalid(table: &TableDescriptor, family: &str, why: &str) -> HBaseError {
     let message = format!("Column family '{family}' in table '{}' {why}", table.name());
     HBaseError::new(ErrorKind::InvalidFamilyOperation, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_replicas_of_meta_can_be_altered_with_attributes_that_a_client_adds() {
+        let family = |name: &[u8]| ColumnFamilyDescriptor::new(name).expect("legal");
+        let found = TableDescriptor::new(TableName::meta()).with_family(family(b"info"));
+        let whole =
+            FAMILY_DEFAULTS.iter().fold(family(b"info"), |family, (key, value)| family.with(key, value));
+        let altered = |family| found.clone().with_family(family).with_region_replication(3);
+        assert_eq!(check_built_in(&found, &altered(whole.clone())), Ok(()));
+        assert!(check_built_in(&found, &altered(whole.with("VERSIONS", "9"))).is_err());
+        assert!(check_built_in(&found, &altered(family(b"other"))).is_err());
+    }
 }

@@ -199,3 +199,169 @@ fn too_many_replicas_are_refused() {
         assert!(error.contains(message), "{error}");
     }
 }
+
+/// Adds hbase:meta to the master's tables, as a start does.
+fn add_meta(cluster: &Cluster) {
+    let master = cluster.master();
+    master.store_table(Arc::clone(master.meta().region().table()), TableState::Enabled);
+    master.wake_assignment();
+}
+
+fn with_meta(settings: &[(&str, &str)]) -> Cluster {
+    let cluster = Cluster::with_settings(settings);
+    add_meta(&cluster);
+    cluster
+}
+
+fn with_meta_replica() -> Cluster {
+    let cluster = with_meta(&[]);
+    cluster.run(|master| alter_meta(master, 2)).expect("altered");
+    cluster
+}
+
+fn alter_meta(master: &Arc<Master>, replicas: u32) -> Result<u64> {
+    let meta = TableName::meta();
+    let table = TableDescriptor::clone(&master.table(&meta)?.descriptor).with_region_replication(replicas);
+    master.modify_table(meta, table, NO_NONCE)
+}
+
+/// Ids of hbase:meta's secondary replicas: those that are served, those of the registry, and those
+/// with a znode.
+fn replicas_of_meta(cluster: &Cluster) -> [BTreeSet<i32>; 3] {
+    let parts = &cluster.master().parts;
+    let online = parts.regionserver.regions().of_table(&TableName::meta());
+    let shown = parts.regionserver.cluster_view();
+    let shown = shown.meta.iter().filter(|(_, server, _)| server.as_ref() == Some(&parts.server));
+    let paths = parts.znodes.paths();
+    let nodes = parts.znodes.tree().children(&paths.parent).expect("the parent");
+    let of_nodes = nodes.iter().filter_map(|node| paths.meta_replica_id(node));
+    let secondary = |ids: Vec<i32>| ids.into_iter().filter(|id| *id != 0).collect();
+    [
+        secondary(online.iter().map(|region| region.info().replica_id()).collect()),
+        secondary(shown.map(|(region, ..)| region.replica_id()).collect()),
+        secondary(of_nodes.collect()),
+    ]
+}
+
+/// Checks that hbase:meta has this number of replicas. The assignment thread may have to open them
+/// first.
+fn check_meta(cluster: &Cluster, replicas: i32, history: &str) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let expected: BTreeSet<i32> = (1..replicas).collect();
+    loop {
+        let found = replicas_of_meta(cluster);
+        if found.iter().all(|ids| *ids == expected) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{history}: {found:?}, not {expected:?}");
+        cluster.master().wake_assignment();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn replicas_of_meta_follow_its_descriptor() {
+    let mut cluster = with_meta(&[]);
+    check_meta(&cluster, 1, "new");
+    for replicas in [3, 2, 1, 3] {
+        cluster.run(|master| alter_meta(master, replicas)).expect("altered");
+        check_meta(&cluster, replicas as i32, &format!("{replicas} replicas"));
+        assert_eq!(cluster.recorded_meta_replicas.load(Ordering::Relaxed), replicas);
+    }
+    cluster.crash();
+    add_meta(&cluster);
+    check_meta(&cluster, 3, "started");
+}
+
+#[test]
+fn a_replica_of_meta_shows_what_is_flushed() {
+    let cluster = with_meta_replica();
+    let (master, name) = (cluster.master(), RegionInfo::meta().replica(1));
+    let replica = master.parts.regionserver.regions().find(name.encoded_name()).expect("served");
+    let table = TableDescriptor::new(table_name());
+    let table = table.with_family(ColumnFamilyDescriptor::new(b"f").expect("legal"));
+    cluster.run(|master| master.create_table(table, Vec::new(), NO_NONCE)).expect("made");
+    let has_row = || !replica.get(Scan::get(table_name().to_string())).expect("read").is_empty();
+    assert!(!replica.refresh_store_files().expect("listed") && !has_row());
+    cluster.run(|master| master.flush_table(TableName::meta(), &[], NO_NONCE)).expect("flushed");
+    assert!(replica.refresh_store_files().expect("listed") && has_row());
+}
+
+#[test]
+fn the_setting_of_metas_replicas_counts_at_every_start() {
+    const KEY: &str = "hbase.meta.replica.count";
+    let mut cluster = with_meta(&[(KEY, "2")]);
+    check_meta(&cluster, 2, "set to 2");
+    cluster.run(|master| alter_meta(master, 3)).expect("altered");
+    for (value, replicas) in [("2", 2), ("4", 4), ("", 4)] {
+        cluster.conf.set(KEY, value);
+        cluster.crash();
+        add_meta(&cluster);
+        check_meta(&cluster, replicas, &format!("set to {value}"));
+    }
+    for value in ["0", "-1", "65537", "x"] {
+        cluster.conf.set(KEY, value);
+        let error = regions::configured_meta_replicas(&cluster.conf).expect_err("unusable").to_string();
+        assert!(error.contains(KEY), "{error}");
+    }
+}
+
+#[test]
+fn more_or_fewer_replicas_of_meta_are_all_or_none() {
+    let changes: [(Change, u32); 2] =
+        [(|master| alter_meta(master, 1), 1), (|master| alter_meta(master, 3), 3)];
+    for (change, wanted) in changes {
+        let check = |cluster: &Cluster, is_done: bool, history: &str| {
+            add_meta(cluster);
+            let replicas = cluster.master().meta().region().table().region_replication();
+            assert!(replicas == wanted || replicas == 2 && !is_done, "{history}: {replicas}");
+            check_meta(cluster, replicas as i32, history);
+        };
+        at_every_step(with_meta_replica, change, check);
+    }
+}
+
+#[test]
+fn a_replica_of_meta_is_unassigned_and_assigned_by_its_name() {
+    let cluster = with_meta_replica();
+    let transit = |id, change| {
+        let region = RegionInfo::meta().replica(id);
+        cluster.run(|master| master.submit_transit(region.encoded_name(), change))
+    };
+    transit(1, Master::unassign_region).expect("unassigned");
+    check_meta(&cluster, 1, "unassigned");
+    assert!(cluster.master().assign_all_replicas(), "nothing is left to do");
+    check_meta(&cluster, 1, "it stays closed");
+    transit(1, Master::assign_region).expect("assigned");
+    check_meta(&cluster, 2, "assigned");
+    transit(1, Master::reopen_region).expect("moved");
+    check_meta(&cluster, 2, "moved");
+    transit(0, Master::unassign_region).expect_err("the master needs it");
+    let rows = cluster.master().meta().regions(Some(&TableName::meta())).expect("read");
+    assert_eq!(rows.len(), 0, "hbase:meta has no row of itself");
+}
+
+#[test]
+fn nothing_but_the_replicas_of_meta_can_be_altered() {
+    let cluster = with_meta(&[]);
+    let master = cluster.master();
+    let meta = TableDescriptor::clone(&master.table(&TableName::meta()).expect("known").descriptor);
+    let (namespaces, family) =
+        (TableName::namespace_table(), ColumnFamilyDescriptor::new(b"x").expect("legal"));
+    let of_namespaces = TableDescriptor::clone(&master.table(&namespaces).expect("known").descriptor);
+    for changed in [
+        meta.clone().with("MAX_FILESIZE", "10485760").with_region_replication(2),
+        meta.clone().with_family(family),
+        of_namespaces.with_region_replication(2),
+    ] {
+        let error =
+            master.modify_table(changed.name().clone(), changed.clone(), NO_NONCE).expect_err("refused");
+        let error = error.to_string();
+        assert!(error.contains(&format!("{} cannot be altered here", changed.name())), "{error}");
+    }
+    let error = alter_meta(master, 0).expect_err("refused").to_string();
+    assert!(error.contains("should be at least one"), "{error}");
+    let stored = meta.with("REGION_MEMSTORE_REPLICATION", "false");
+    cluster.run(|master| master.modify_table(TableName::meta(), stored.clone(), NO_NONCE)).expect("altered");
+    assert_eq!(*master.table(&TableName::meta()).expect("known").descriptor, stored);
+}

@@ -1,8 +1,10 @@
 //! [`StoreFileRefresher`]: the thread that refreshes the store files of secondary replicas
 //! (`StorefileRefresherChore`).
 //!
-//! It runs every `hbase.regionserver.storefile.refresh.period`; there is no thread if that is 0. It
-//! is not the chore's thread, because it waits for the file system once for each family.
+//! It runs every `hbase.regionserver.storefile.refresh.period`. If that is 0, it runs every
+//! `hbase.regionserver.meta.storefile.refresh.period`, for replicas of hbase:meta only; if that is
+//! 0, too, there is no thread. It is not the chore's thread, because it waits for the file system
+//! once for each family.
 //!
 //! A secondary replica may read files that the default replica has archived, and the cleaner of the
 //! archive deletes them after `hbase.master.hfilecleaner.ttl`. So if no refresh of a region has
@@ -25,14 +27,17 @@ use crate::RegionServer;
 /// When the store files of secondary replicas are refreshed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreFileRefresh {
-    /// `hbase.regionserver.storefile.refresh.period`.
+    /// `hbase.regionserver.storefile.refresh.period`, or with `only_meta` that of hbase:meta.
     pub period_ms: i64,
+    /// Only replicas of hbase:meta are refreshed.
+    pub only_meta: bool,
     /// `hbase.master.hfilecleaner.ttl`.
     pub archive_ttl_ms: i64,
 }
 
 impl StoreFileRefresh {
     const PERIOD: &str = "hbase.regionserver.storefile.refresh.period";
+    const META_PERIOD: &str = "hbase.regionserver.meta.storefile.refresh.period";
     const ARCHIVE_TTL: &str = "hbase.master.hfilecleaner.ttl";
 
     /// Reads HBase's keys; `None` if the files are never refreshed.
@@ -41,15 +46,19 @@ impl StoreFileRefresh {
     /// [`ConfigError`] if a value is malformed, or if the period is longer than half of the time to
     /// live of archived files.
     pub fn from(conf: &Configuration) -> Result<Option<Self>, ConfigError> {
-        let period_ms = conf.get_time_or(Self::PERIOD, TimeUnit::Milliseconds, 0)?;
+        let of_all_ms = conf.get_time_or(Self::PERIOD, TimeUnit::Milliseconds, 0)?;
+        let of_meta_ms = conf.get_time_or(Self::META_PERIOD, TimeUnit::Milliseconds, 0)?;
         let archive_ttl_ms = conf.get_i64_or(Self::ARCHIVE_TTL, 300_000)?;
+        let only_meta = of_all_ms == 0;
+        let (key, period_ms) =
+            if only_meta { (Self::META_PERIOD, of_meta_ms) } else { (Self::PERIOD, of_all_ms) };
         if period_ms <= 0 {
             return Ok(None);
         }
         if period_ms > archive_ttl_ms / 2 {
-            return Err(conf.unusable(Self::PERIOD, "at most half of hbase.master.hfilecleaner.ttl"));
+            return Err(conf.unusable(key, "at most half of hbase.master.hfilecleaner.ttl"));
         }
-        Ok(Some(Self { period_ms, archive_ttl_ms }))
+        Ok(Some(Self { period_ms, only_meta, archive_ttl_ms }))
     }
 
     /// The age of the last refresh from which on reads are disabled.
@@ -100,11 +109,13 @@ impl Drop for StoreFileRefresher {
 pub struct RefreshTimes(HashMap<String, i64>);
 
 impl RegionServer {
-    /// Refreshes the store files of all secondary replicas. A read-only table has new files, too:
-    /// compactions and bulk loads are permitted.
+    /// Refreshes the store files of all secondary replicas, or of those of hbase:meta. A read-only
+    /// table has new files, too: compactions and bulk loads are permitted.
     pub(crate) fn refresh_secondaries(&self, refresh: StoreFileRefresh, times: &mut RefreshTimes) {
         let regions = self.regions.all();
-        for region in regions.iter().filter(|region| region.is_secondary()) {
+        let is_refreshed =
+            |region: &Region| region.is_secondary() && (!refresh.only_meta || region.info().is_meta());
+        for region in regions.iter().filter(|region| is_refreshed(region)) {
             self.refresh_secondary(region, refresh, times);
         }
         times.0.retain(|name, _| self.regions.find(name).is_some());

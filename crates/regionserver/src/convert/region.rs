@@ -1,5 +1,7 @@
 //! RegionSpecifier: the region that a request names.
 
+use std::borrow::Cow;
+
 use evenkeel_common::mob::mob_region;
 use evenkeel_common::region_info::encoded_name_of;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableName, quoted};
@@ -11,9 +13,12 @@ use evenkeel_protocol::pb::region_specifier::RegionSpecifierType;
 /// # Errors
 /// `NotServingRegionException` for bytes that are no region name; the client then looks up the
 /// region again.
-pub fn encoded_name(specifier: &pb::RegionSpecifier) -> Result<&str> {
+pub fn encoded_name(specifier: &pb::RegionSpecifier) -> Result<Cow<'_, str>> {
     // Stock servers accept either form whatever the type is, and some tools rely on it.
-    let whole = || std::str::from_utf8(&specifier.value).ok().filter(|name| is_encoded_name(name));
+    let whole = || {
+        let text = std::str::from_utf8(&specifier.value).ok();
+        text.filter(|name| is_encoded_name(name)).map(Cow::Borrowed)
+    };
     let by_type = match specifier.r#type() {
         RegionSpecifierType::EncodedRegionName => whole().or_else(|| encoded_name_of(&specifier.value).ok()),
         RegionSpecifierType::RegionName => encoded_name_of(&specifier.value).ok().or_else(whole),

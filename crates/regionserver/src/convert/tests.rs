@@ -326,6 +326,8 @@ fn regions_are_named_by_full_or_encoded_name() {
         assert_eq!(region::encoded_name(&encoded).expect("valid"), info.encoded_name());
         let name = pb::RegionSpecifier { r#type: kind, value: Bytes::from_static(b"hbase:meta,,1") };
         assert_eq!(region::encoded_name(&name).expect("valid"), "1588230740");
+        let name = pb::RegionSpecifier { r#type: kind, value: Bytes::from_static(b"hbase:meta,,1_0001") };
+        assert_eq!(region::encoded_name(&name).expect("valid"), "534574363");
     }
     let garbage = pb::RegionSpecifier { r#type: 1, value: Bytes::from_static(b"\xff,,") };
     assert_eq!(region::encoded_name(&garbage).expect_err("garbage").kind(), ErrorKind::NotServingRegion);

@@ -650,6 +650,6 @@ pub fn has_priority(server: &RegionServer, request: &pb::ScanRequest) -> bool {
         return false;
     }
     let encoded = request.region.as_ref().and_then(|specifier| convert::region::encoded_name(specifier).ok());
-    let region = encoded.and_then(|name| server.regions.find(name));
+    let region = encoded.and_then(|name| server.regions.find(&name));
     region.is_some_and(|region| region.info().table().is_system())
 }

@@ -120,11 +120,15 @@ mod tests {
 
     #[test]
     fn meta_location_comes_from_the_cluster_view() {
-        let view =
-            ClusterView { meta: vec![(RegionInfo::meta(), Some(name(3)), 9)], ..ClusterView::default() };
+        let replica = RegionInfo::meta().replica(1);
+        let meta = vec![(RegionInfo::meta(), Some(name(3)), 9), (replica.clone(), Some(name(4)), -1)];
+        let view = ClusterView { meta, ..ClusterView::default() };
         let locations = meta_locations(&view).meta_locations;
         assert_eq!(locations[0].seq_num, 9);
         assert_eq!(locations[0].server_name.as_ref().map(pb::ServerName::port), Some(3));
         assert_eq!(RegionInfo::try_from(&locations[0].region_info).expect("valid"), RegionInfo::meta());
+        assert_eq!(locations[1].server_name.as_ref().map(pb::ServerName::port), Some(4));
+        assert_eq!(RegionInfo::try_from(&locations[1].region_info).expect("valid"), replica);
+        assert_eq!(locations.len(), 2);
     }
 }

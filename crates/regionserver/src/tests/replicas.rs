@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenkeel_common::Configuration;
 use evenkeel_common::clock::ManualClock;
+use evenkeel_common::{Configuration, KeyValue, RegionInfo};
 use evenkeel_fs::{Fault, FaultyFileSystem, MemoryFileSystem, Op};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
+use evenkeel_region::descriptors;
 use evenkeel_region::region::Region;
 use evenkeel_wal::WalConfig;
 
@@ -20,7 +21,8 @@ use crate::background::store_file_refresh::{RefreshTimes, StoreFileRefresh};
 use crate::requests::{get, scan};
 use crate::testing::*;
 
-const REFRESH: StoreFileRefresh = StoreFileRefresh { period_ms: 100, archive_ttl_ms: 1_000 };
+const REFRESH: StoreFileRefresh =
+    StoreFileRefresh { period_ms: 100, only_meta: false, archive_ttl_ms: 1_000 };
 
 /// A server with a region, whose row `a` is flushed, and a secondary replica of it.
 fn with_replica(fs: &FaultyFileSystem, config: RegionServerConfig) -> (TestServer, Arc<Region>, Arc<Region>) {
@@ -130,7 +132,7 @@ fn reads_are_disabled_while_the_files_are_too_old() {
 
 #[test]
 fn the_files_are_refreshed_periodically() {
-    let refresh = StoreFileRefresh { period_ms: 1, archive_ttl_ms: 300_000 };
+    let refresh = StoreFileRefresh { period_ms: 1, only_meta: false, archive_ttl_ms: 300_000 };
     let config = RegionServerConfig { store_file_refresh: Some(refresh), ..RegionServerConfig::default() };
     let (server, primary, replica) = with_replica(&files(), config);
     let _chore = Chore::start(&server.server).expect("threads");
@@ -147,11 +149,52 @@ fn the_period_is_at_most_half_of_the_archives() {
     let mut conf = Configuration::new();
     assert_eq!(StoreFileRefresh::from(&conf), Ok(None));
     conf.set("hbase.regionserver.storefile.refresh.period", "150000");
-    let read = StoreFileRefresh { period_ms: 150_000, archive_ttl_ms: 300_000 };
+    let read = StoreFileRefresh { period_ms: 150_000, only_meta: false, archive_ttl_ms: 300_000 };
     assert_eq!(StoreFileRefresh::from(&conf), Ok(Some(read)));
     conf.set("hbase.master.hfilecleaner.ttl", "299999");
     let error = StoreFileRefresh::from(&conf).expect_err("too long").to_string();
     assert!(error.contains("hbase.regionserver.storefile.refresh.period"), "{error}");
+}
+
+#[test]
+fn the_period_of_meta_counts_if_there_is_no_other() {
+    const KEY: &str = "hbase.regionserver.meta.storefile.refresh.period";
+    let mut conf = Configuration::new();
+    conf.set(KEY, "1000");
+    let read = StoreFileRefresh { period_ms: 1_000, only_meta: true, archive_ttl_ms: 300_000 };
+    assert_eq!(StoreFileRefresh::from(&conf), Ok(Some(read)));
+    conf.set(KEY, "150001");
+    let error = StoreFileRefresh::from(&conf).expect_err("too long").to_string();
+    assert!(error.contains(KEY), "{error}");
+    conf.set("hbase.regionserver.storefile.refresh.period", "500");
+    let read = StoreFileRefresh { period_ms: 500, only_meta: false, archive_ttl_ms: 300_000 };
+    assert_eq!(StoreFileRefresh::from(&conf), Ok(Some(read)));
+}
+
+#[test]
+fn only_replicas_of_meta_are_refreshed_with_its_period() {
+    let (server, primary, replica) = with_replica(&files(), RegionServerConfig::default());
+    let table = Arc::new(descriptors::meta().expect("made"));
+    let open = |info| {
+        let region = Region::open(Arc::clone(&server.env), info, Arc::clone(&table)).expect("opens");
+        assert!(server.server.regions().add(Arc::clone(&region)).is_none());
+        region
+    };
+    let meta = open(RegionInfo::meta());
+    let meta_replica = open(RegionInfo::meta().replica(1));
+    put_and_flush(&primary, b"b");
+    put(&meta, &[KeyValue::put(b"t,,1", b"info", b"state", 1, b"OPEN")]);
+    meta.flush().expect("flushed");
+    let mut times = RefreshTimes::default();
+    server.server.refresh_secondaries(StoreFileRefresh { only_meta: true, ..REFRESH }, &mut times);
+    assert!(has_row(&meta_replica, b"t,,1") && !has_row(&replica, b"b"));
+    server.server.refresh_secondaries(REFRESH, &mut times);
+    assert!(has_row(&replica, b"b"));
+    // Each is found by its full name.
+    for region in [&meta, &meta_replica] {
+        let found = server.server.region(&specifier(region)).expect("served");
+        assert!(Arc::ptr_eq(&found, region));
+    }
 }
 
 #[test]

@@ -42,6 +42,8 @@ public final class Checks {
       new RegionAdminChecks(suite).all();
     });
     GROUPS.put("meta", suite -> new MetaChecks(suite).all());
+    GROUPS.put("meta-replicas", suite -> new MetaReplicaChecks(suite).all());
+    GROUPS.put("meta-replicas-kept", suite -> new MetaReplicaChecks(suite).kept());
     GROUPS.put("codecs", suite -> new CodecChecks(suite).all());
     GROUPS.put("async", suite -> new AsyncChecks(suite).all());
     GROUPS.put("endpoints", suite -> new EndpointChecks(suite).all());
