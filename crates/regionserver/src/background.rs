@@ -375,11 +375,8 @@ impl Background {
         outcome
     }
 
-    /// As [`Background::flush`], but the flush requests no compaction: so do the flushes that a
-    /// master requests as remote procedures (`FlushRegionCallable`, `SnapshotRegionCallable`).
-    ///
-    /// # Errors
-    /// Errors of [`Region::flush`].
+    /// As [`Background::flush`], but requests no compaction, as flushes by a master's procedures do
+    /// not (`FlushRegionCallable`). The errors are those of [`Region::flush`].
     pub fn flush_only(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
         let outcome = region.flush();
         self.shared.notifier.notify();
