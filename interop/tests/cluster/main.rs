@@ -1,12 +1,13 @@
 //! RegionServers of both kinds under a stock master, on HDFS with three DataNodes: `evenkeel
 //! regionserver` and HBase's RegionServer.
 //!
-//! | module | scenario |
-//! |---|---|
-//! | [`crashes`] | moves, splits, `kill -9` of servers and DataNodes, a server stopped past its session |
-//! | [`operations`] | every server is swapped and swapped back under load; the services below it are restarted |
-//! | [`suite`] | the checks of the client, and PerformanceEvaluation, on regions of both kinds of server |
-//! | [`scene`] | the cluster and clients that they share |
+//! - [`crashes`]: moves, splits, `kill -9` of servers and DataNodes, a server stopped past its
+//!   session
+//! - [`operations`]: every server is replaced and replaced back under load; the services below it
+//!   are restarted
+//! - [`suite`]: the checks of the client, and PerformanceEvaluation, on regions of both kinds of
+//!   server
+//! - [`scene`]: the cluster and clients that they share
 //!
 //! With `EVENKEEL_INTEROP_TARGET=stock` the tested server is HBase's, too: the same checks with
 //! Java servers only.

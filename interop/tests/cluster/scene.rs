@@ -1,5 +1,5 @@
-//! [`Scene`]: a cluster with its clients, and [`Load`], a writer whose every acknowledged row must be
-//! there in the end.
+//! [`Scene`]: a cluster with its clients, and [`Load`], a writer whose every acknowledged row must
+//! be there in the end.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
