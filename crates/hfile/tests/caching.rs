@@ -482,7 +482,9 @@ fn wrong_positions_are_skipped_and_harm_nothing() {
             resized(right[0].on_disk_bytes + 7),
             (0..500).map(|_| random_position()).collect(),
         ];
-        for told in wrong {
+        for mut told in wrong {
+            // A block may have the size that another one was given.
+            told.retain(|told| !right.contains(told));
             assert_eq!(reader.fetch_blocks(&told, 4, &mut |_| true).unwrap(), 0);
         }
         assert_eq!((cache.stats().blocks, reader.checksum_failures()), (0, 0));
