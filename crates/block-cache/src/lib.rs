@@ -132,7 +132,7 @@ pub trait BlockCache: Send + Sync + Debug {
 
     /// Returns true if a block of `bytes` bytes, which another server's cache had with this
     /// [heat](HotBlock::heat), is worth inserting: it fits without an eviction, or it was requested
-    /// more often than blocks that are evicted next.
+    /// more often than the block that is evicted next.
     fn admits(&self, key: &BlockKey, category: BlockCategory, bytes: usize, heat: u8) -> bool {
         let _ = (key, category, bytes, heat);
         false

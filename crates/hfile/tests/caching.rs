@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_block_cache::{
-    BlockCache, BlockKey, BucketCache, BucketCacheConfig, CombinedBlockCache, Engine, FileId, HotBlock,
-    LruBlockCache, NoCache,
+    Admission, Block, BlockCache, BlockKey, BlockParts, BlockType, BucketCache, BucketCacheConfig,
+    CombinedBlockCache, Engine, FileId, HotBlock, LruBlockCache, NoCache,
 };
 use evenkeel_common::{CellComparator, KeyBuf, KeyValue};
 use evenkeel_hfile::{
@@ -451,6 +451,47 @@ fn a_fetch_ends_when_it_is_told_to() {
     let reader = open(&written, &cache, false);
     assert_eq!(reader.fetch_blocks(&told, 4, &mut |_| false).unwrap(), 0);
     assert_eq!(cache.stats().blocks, 0);
+}
+
+/// Caches blocks of 1000 bytes of a file that is not read.
+fn insert_blocks(cache: &LruBlockCache, file: FileId, blocks: u64, admission: Admission) {
+    for offset in 0..blocks {
+        let block = Block::new(BlockParts {
+            kind: BlockType::Data,
+            offset,
+            on_disk_bytes: 1000,
+            prev_offset: -1,
+            bytes: vec![7; 1000].into(),
+            body: 0..1000,
+            seek_points: Box::default(),
+            seek_keys: Box::default(),
+            compressed: false,
+        });
+        cache.insert(BlockKey { file, offset }, block, admission);
+    }
+}
+
+#[test]
+fn fetched_blocks_of_a_family_in_memory_evict_none_of_its_area() {
+    let cells = random_cells(&mut Random::new(17), SHAPE);
+    let written = write(&cells, &contexts()[0]);
+    let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &contexts()[0])).collect();
+    let told = hot_blocks(&written, &wanted, false);
+    let cache = Arc::new(LruBlockCache::new(1 << 20));
+    let [in_memory, other] = ["in-memory", "other"].map(FileId::of_name);
+    // More blocks than the area's share, and then other blocks that reduce it to the share.
+    insert_blocks(&cache, in_memory, 400, Admission::InMemory);
+    insert_blocks(&cache, other, 2000, Admission::Warm);
+    let count = || cache.cached_files(&[in_memory, other]).iter().map(|file| file.blocks).collect::<Vec<_>>();
+    let before = count();
+    assert!(before[0] > 100 && before[0] < 400, "{before:?}");
+    let options = OpenOptions { in_memory: true, ..OpenOptions::default() };
+    let reader =
+        HFileReader::open_path(&written.fs, &written.path, Arc::clone(&cache) as _, &options).unwrap();
+    let fetched = reader.fetch_blocks(&told, 4, &mut |_| true).unwrap();
+    assert!(fetched > 10, "{fetched} blocks replaced colder ones");
+    let after = count();
+    assert!(after[0] == before[0] && after[1] < before[1], "{before:?} became {after:?}");
 }
 
 #[test]

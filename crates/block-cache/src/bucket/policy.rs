@@ -18,7 +18,7 @@
 //! free space, blocks move from `window` to main without a comparison.
 //!
 //! A block that was hot on the server from which its region has moved goes to main, with its
-//! requests there ([`Admission::Moved`]), if one of main's next victims had fewer.
+//! requests there ([`Admission::Moved`]), if main's next victim had fewer.
 //!
 //! `window` and `main` are HBase's areas of single and multiple access. `memory` is its in-memory
 //! area, which keeps its share against the others and lends the unused part.
@@ -64,8 +64,8 @@ const FREE_DIVISOR: u64 = 32;
 const INFREQUENT_COUNT_MAX: u8 = 2;
 /// The maximum number of blocks that the clock passes for one victim.
 const CLOCK_STEPS_MAX: usize = 128;
-/// The blocks at the end of main that are compared with one of another server.
-const VICTIMS_COMPARED: usize = 32;
+/// The blocks at the end of main among which a block of another server must find its victim.
+const VICTIM_STEPS_MAX: usize = 32;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Queue {
@@ -215,19 +215,19 @@ impl Queues {
         (uses > 0 || is_frequent || queue == MEMORY).then_some(uses + count)
     }
 
-    /// Returns true if one of the next victims in main was requested less often than a block of
-    /// this heat, by the rule for blocks that leave the window. Changes nothing. LRU counts no
-    /// requests, so it has no such victim.
-    pub fn is_hotter_than_victims(&self, slots: &Slots, heat: u8) -> bool {
+    /// Returns true if main's next victim, as [`Self::clock_victim`] finds it, was requested less
+    /// often than a block of this heat, by the rule for blocks that leave the window. Colder blocks
+    /// behind that victim do not count, because an insertion does not evict them. Changes nothing.
+    /// LRU counts no requests, so it has no such victim.
+    pub fn is_hotter_than_victim(&self, slots: &Slots, heat: u8) -> bool {
         if self.policy != Policy::TinyLfu || heat <= INFREQUENT_COUNT_MAX {
             return false;
         }
         let next = |id: &u32| Some(slots.get(*id).newer.load(Relaxed)).filter(|id| *id != NONE);
-        let victims =
-            std::iter::successors(self.oldest(MAIN), next).take(VICTIMS_COMPARED).map(|id| slots.get(id));
-        victims
-            .filter(|slot| slot.uses.load(Relaxed) == 0)
-            .any(|slot| self.sketch.count(hash_of(slot)) < heat)
+        let mut oldest =
+            std::iter::successors(self.oldest(MAIN), next).take(VICTIM_STEPS_MAX).map(|id| slots.get(id));
+        let victim = oldest.find(|slot| slot.uses.load(Relaxed) == 0);
+        victim.is_some_and(|slot| self.sketch.count(hash_of(slot)) < heat)
     }
 
     /// Inserts a block of an earlier process.

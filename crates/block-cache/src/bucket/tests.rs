@@ -353,6 +353,26 @@ fn a_block_that_moved_here_replaces_only_colder_ones() {
     assert!(!admits(&cache, 0, HEAT_MAX), "LRU takes blocks into free space only");
 }
 
+/// An insertion evicts main's oldest block without a hit, however cold the blocks behind it are.
+#[test]
+fn a_block_that_moved_here_is_compared_with_the_block_that_it_evicts() {
+    let admits = |cache: &BucketCache, i, heat| cache.admits(&key(2, i), BlockCategory::Data, 20_000, heat);
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    (0..5).for_each(|i| cache.insert(key(1, i), block(&key(1, i), 20_000), Admission::Moved(15)));
+    // A heat of 1 is admitted into free space only.
+    for i in (0..100).take_while(|i| admits(&cache, *i, 1)) {
+        cache.insert(key(3, i), block(&key(3, i), 20_000), Admission::Warm);
+    }
+    let cold = count(&cache, 3, 0..100);
+    assert!(cold > 30 && cache.stats().evictions == 0, "{cold} cold blocks behind the hot ones");
+    for i in (0..5).filter(|i| admits(&cache, *i, 3)) {
+        cache.insert(key(2, i), block(&key(2, i), 20_000), Admission::Moved(3));
+    }
+    assert_eq!((count(&cache, 1, 0..5), count(&cache, 2, 0..5)), (5, 0));
+    assert!(admits(&cache, 0, HEAT_MAX), "it is hotter than the victim");
+    check(&cache);
+}
+
 /// With all blocks in use, the clock stops before a full round for one victim, and lookups are
 /// right.
 #[test]

@@ -102,13 +102,13 @@ impl HFileReader {
         Ok(blocks.map(|(key, block)| u64::from(self.insert_fetched(key, block, heat))).sum())
     }
 
-    /// Caches a block if it is still worth its space.
+    /// Caches a block if it is still worth its space. A block of an `IN_MEMORY` family gets no
+    /// place in the memory area: there it would evict a block that it was not compared with.
     fn insert_fetched(&self, key: BlockKey, block: Block, heat: u8) -> bool {
         let cache = &self.blocks.cache;
         let is_admitted = cache.admits(&key, block.kind().category(), block.data().len(), heat);
         if is_admitted {
-            let admission = if self.in_memory { Admission::InMemory } else { Admission::Moved(heat) };
-            cache.insert(key, block, admission);
+            cache.insert(key, block, Admission::Moved(heat));
         }
         is_admitted
     }

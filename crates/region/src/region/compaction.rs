@@ -1,6 +1,7 @@
 //! Compactions of a region's stores.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_common::thread::catch;
 use evenkeel_common::{Result, clock};
@@ -10,6 +11,10 @@ use crate::metrics::CompactionEnd;
 use crate::store::{
     BackgroundPriority, CompactionKind, CompactionRequest, CompactionResult, Store, StoreFile,
 };
+
+/// How often a close retries to archive compacted files, and the pause before each retry.
+const ARCHIVE_RETRIES: usize = 3;
+const ARCHIVE_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 impl Region {
     /// Returns true if a store has enough files to compact.
@@ -146,9 +151,17 @@ impl Region {
         self.stores.iter().try_fold(0, |left, store| Ok(left + store.archive_replaced()?))
     }
 
-    /// Archives all compacted files, for a close: see [`Store::archive_all_replaced`].
+    /// Archives all compacted files, for a close: see [`Store::archive_all_replaced`]. Retries it,
+    /// because a RegionServer of a cluster aborts if it cannot close a region. A retry continues
+    /// with the files that are left.
     pub(super) fn archive_all_compacted(&self) -> Result<()> {
-        self.stores.iter().try_for_each(|store| store.archive_all_replaced())
+        let archive = || self.stores.iter().try_for_each(|store| store.archive_all_replaced());
+        for _ in 0..ARCHIVE_RETRIES {
+            let Err(error) = archive() else { return Ok(()) };
+            tracing::warn!(region = %self.info.name_text(), %error, "compacted files are not archived yet; the close retries");
+            std::thread::sleep(ARCHIVE_RETRY_PAUSE);
+        }
+        archive()
     }
 
     /// Returns when the oldest file of a major compaction was written, milliseconds since 1970; 0

@@ -13,9 +13,9 @@ impl Region {
         self.stores.iter().flat_map(|store| store.file_ids()).collect()
     }
 
-    /// Reads blocks of one of the region's files into the cache, as
-    /// [`evenkeel_hfile::HFileReader::fetch_blocks`] does, if reads cache data blocks of its
-    /// family. Returns the number of blocks that were cached; 0 if the region has no such file.
+    /// Reads blocks of one of the region's files into the cache
+    /// ([`Store::fetch_blocks`](crate::store::Store::fetch_blocks)). Returns the number of blocks
+    /// that were cached; 0 if the region has no such file.
     ///
     /// # Errors
     /// `IOException`.
@@ -26,9 +26,7 @@ impl Region {
         heat: u8,
         may_read: &mut dyn FnMut(usize) -> bool,
     ) -> Result<u64> {
-        match self.stores.iter().find_map(|store| store.cached_reader(file)) {
-            Some(reader) => reader.fetch_blocks(told, heat, may_read),
-            None => Ok(0),
-        }
+        let mut stores = self.stores.iter();
+        stores.find_map(|store| store.fetch_blocks(file, told, heat, may_read)).unwrap_or(Ok(0))
     }
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use evenkeel_block_cache::FileId;
 use evenkeel_common::clock;
 use evenkeel_common::thread::spawn_restarted;
-use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration, TimeUnit, priority};
-use evenkeel_hfile::HFileReader;
+use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration, Result, TimeUnit, priority};
+use evenkeel_hfile::ToldBlock;
 use parking_lot::{Condvar, Mutex};
 
 use super::{Store, StoreFile, StoreFileInfo};
@@ -155,11 +155,39 @@ impl Store {
         self.state.load().files.iter().map(|file| file.reader().file_id()).collect()
     }
 
-    /// Returns the reader of a file, if reads cache its data blocks.
-    pub fn cached_reader(&self, id: FileId) -> Option<Arc<HFileReader>> {
-        let state = self.state.load();
-        let mut files = state.files.iter().filter(|_| self.config.cache.data_on_read);
-        files.find(|file| file.reader().file_id() == id).map(|file| Arc::clone(file.reader()))
+    /// Reads blocks of one of the store's files into the cache, as
+    /// [`evenkeel_hfile::HFileReader::fetch_blocks`] does, if reads cache its data blocks. Ends
+    /// when a compaction has replaced the file, and leaves none of its blocks then. `None` if the
+    /// store has no such file.
+    ///
+    /// # Errors
+    /// `IOException`.
+    pub fn fetch_blocks(
+        &self,
+        id: FileId,
+        told: &[ToldBlock],
+        heat: u8,
+        may_read: &mut dyn FnMut(usize) -> bool,
+    ) -> Option<Result<u64>> {
+        // Not the file itself: a file that is held is not archived.
+        let (reader, is_reference) = {
+            let state = self.state.load();
+            let mut files = state.files.iter().filter(|_| self.config.cache.data_on_read);
+            let file = files.find(|file| file.reader().file_id() == id)?;
+            (Arc::clone(file.reader()), file.is_reference())
+        };
+        let fetched = reader.fetch_blocks(told, heat, &mut |bytes| may_read(bytes) && self.has_file(id));
+        // A file leaves the store before its blocks are evicted. If it is still in the store here,
+        // an eviction that comes finds all of these blocks. Otherwise it may have come before them.
+        // The blocks of a reference are those of the other region's file.
+        if !is_reference && !self.has_file(id) {
+            reader.evict();
+        }
+        Some(fetched)
+    }
+
+    fn has_file(&self, id: FileId) -> bool {
+        self.state.load().files.iter().any(|file| file.reader().file_id() == id)
     }
 
     /// Returns the names of the files whose blocks are all in the cache.
@@ -216,6 +244,7 @@ mod tests {
         Admission, Block, BlockCache, BlockKey, BlockParts, BlockType, ByCategory, FileId, LruBlockCache,
     };
     use evenkeel_common::CellType;
+    use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op};
 
     use super::super::StoreConfig;
     use super::super::testing::{TestStore, env, family, region};
@@ -481,6 +510,44 @@ mod tests {
             test.store.close(false).expect("closed");
             assert_eq!(cache.stats().blocks > 0, left);
         }
+    }
+
+    /// Reads a store's file twice, and evicts it. Returns its id and its hot blocks.
+    fn hot_blocks(test: &TestStore, cache: &LruBlockCache) -> (FileId, Vec<ToldBlock>) {
+        (0..2).for_each(|_| drop(test.scan(Scan::default())));
+        let id = test.store.file_ids()[0];
+        let hot = cache.hot_blocks(&[id], 10_000).into_iter();
+        let told = hot.map(|b| ToldBlock { offset: b.key.offset, on_disk_bytes: b.on_disk_bytes }).collect();
+        test.store.state.load().files[0].reader().evict();
+        (id, told)
+    }
+
+    #[test]
+    fn a_fetch_leaves_no_blocks_of_a_file_that_a_compaction_archives_meanwhile() {
+        let (mut test, cache) = store(&[SMALL_DATA], &[]);
+        let faulty = FaultyFileSystem::new(MemoryFileSystem::new());
+        test.env.fs = Arc::new(faulty.clone());
+        test.store = Store::open(&test.env, family(b"f", &[SMALL_DATA]), &region()).expect("opens");
+        fill(&mut test, "v");
+        let (id, told) = hot_blocks(&test, &cache);
+        assert_eq!(cache.cached_files(&[id])[0].blocks, 0);
+        let (latch, name) = (Latch::new(), test.store.files()[0].name.clone());
+        faulty.inject(Fault::on(Op::Read, &name).waits_for(&latch));
+        let fetched = std::thread::scope(|scope| {
+            let fetch = scope.spawn(|| test.store.fetch_blocks(id, &told, 4, &mut |_| true));
+            latch.wait_for_arrival();
+            test.compact(true, u64::MAX).expect("compacted");
+            assert_eq!(test.store.archive_replaced(), Ok(0), "a fetch does not hold the file");
+            latch.open();
+            fetch.join().expect("no panic").expect("a file").expect("read")
+        });
+        assert!(fetched > 0 && fetched < told.len() as u64, "{fetched} of {}: it ends early", told.len());
+        assert_eq!(cache.cached_files(&[id])[0].blocks, 0);
+        assert!(test.store.fetch_blocks(id, &told, 4, &mut |_| true).is_none());
+
+        let (id, told) = hot_blocks(&test, &cache);
+        let fetched = test.store.fetch_blocks(id, &told, 4, &mut |_| true).expect("a file").expect("read");
+        assert_eq!((fetched, cache.cached_files(&[id])[0].blocks), (told.len() as u64, fetched));
     }
 
     #[test]

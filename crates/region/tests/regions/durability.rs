@@ -9,9 +9,9 @@ use evenkeel_common::{CellBuffer, Durability, ErrorKind, KeyValue};
 use evenkeel_fs::{Fault, Latch, Op, SurvivingData};
 use evenkeel_region::memstore::InMemoryCompaction;
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
-use evenkeel_region::region::RowLockWaiter;
 use evenkeel_region::region::bulk_load::BulkLoad;
 use evenkeel_region::region::nonce::{NonceKey, NonceSource};
+use evenkeel_region::region::{RegionScanner, RowLockWaiter};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_wal::WalConfig;
 
@@ -136,9 +136,8 @@ fn a_closed_region_has_no_compacted_file_in_its_directory() {
     assert_eq!(values(&cluster.all()), ["kept"]);
 }
 
-/// The files stay for the next attempt, and the region stays open.
-#[test]
-fn a_region_whose_compacted_files_cannot_be_archived_is_not_closed() {
+/// A region with two compacted files that a reader holds.
+fn cluster_with_compacted_files() -> (Cluster, RegionScanner) {
     let cluster = Cluster::new(ONE);
     for value in ["1", "2"] {
         cluster.put("r", "f", "q", value).expect("written");
@@ -146,10 +145,29 @@ fn a_region_whose_compacted_files_cannot_be_archived_is_not_closed() {
     }
     let reader = cluster.region().scanner(Scan::default()).expect("opened");
     cluster.region().compact(None, true).expect("compacted");
-    cluster.fs.inject(Fault::on(Op::Rename, "/f/").fails(IoKind::Other));
+    (cluster, reader)
+}
+
+/// The files stay for the next attempt, and the region stays open.
+#[test]
+fn a_region_whose_compacted_files_cannot_be_archived_is_not_closed() {
+    let (cluster, reader) = cluster_with_compacted_files();
+    cluster.fs.inject(Fault::on(Op::Rename, "/f/").always().fails(IoKind::Other));
     cluster.region().close(false).expect_err("the disk says no");
+    cluster.fs.clear();
     cluster.put("r", "f", "q", "3").expect("open");
     assert_eq!(values(&cluster.all()), ["3"]);
+    cluster.region().close(false).expect("closed");
+    let archived = cluster.files("/archive/");
+    assert_eq!(archived.len(), 2, "{archived:?}");
+    drop(reader);
+}
+
+/// A failed close aborts a RegionServer of a cluster, so a short failure must not fail it.
+#[test]
+fn a_close_retries_to_archive_compacted_files() {
+    let (cluster, reader) = cluster_with_compacted_files();
+    cluster.fs.inject(Fault::on(Op::Rename, "/f/").times(3).fails(IoKind::Other));
     cluster.region().close(false).expect("closed");
     let archived = cluster.files("/archive/");
     assert_eq!(archived.len(), 2, "{archived:?}");

@@ -53,10 +53,10 @@ impl Shard {
     }
 
     /// Returns true if a block of `bytes` bytes fits without an eviction, or was requested more
-    /// often than one of the blocks that are evicted next.
+    /// often than the block that is evicted next.
     pub fn admits(&self, bytes: u64, heat: u8) -> bool {
         let inner = self.inner.lock();
         bytes <= self.block_bytes_max
-            && (inner.used() + bytes <= inner.limit || inner.queues.is_hotter_than_victims(&self.slots, heat))
+            && (inner.used() + bytes <= inner.limit || inner.queues.is_hotter_than_victim(&self.slots, heat))
     }
 }
