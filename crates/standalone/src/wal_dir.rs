@@ -14,7 +14,8 @@
 //! - It is removed, or names another directory: a start refuses while the recorded directory holds
 //!   logs or recovered edits. Nothing in the settings names that directory any more. Its disk may
 //!   be about to go, and no later start would read what is recovered into it. A stop flushes
-//!   everything, and the setting can be changed after it.
+//!   everything, and the setting can be changed after it. The start copies the `.seqid` files to
+//!   the new place: the sequence ids of regions do not go back.
 //! - The recorded directory is gone or empty, as when its disk is not mounted: a start refuses.
 //! - The directory has the logs of another cluster: a start refuses, because it would take them for
 //!   logs of deleted regions.
@@ -32,7 +33,7 @@ use evenkeel_master::reconcile;
 use evenkeel_process::server::Process;
 use evenkeel_process::{settings, storage};
 use evenkeel_region::layout;
-use evenkeel_region::region::WalRoot;
+use evenkeel_region::region::{WalRoot, copy_seq_id_file};
 
 use crate::files;
 
@@ -82,7 +83,7 @@ pub(crate) fn check(process: &Process, cluster_id: &str, is_new: bool) -> Result
         return Ok(());
     }
     match &recorded {
-        Some(recorded) => check_left_dir(process, recorded)?,
+        Some(recorded) => copy_seq_ids(&check_left_dir(process, recorded)?, process)?,
         None => check_has_logs(process, is_new)?,
     }
     // From here on a start finds a directory of logs where it looks for one.
@@ -192,8 +193,8 @@ fn is_same_or_below(process: &Process, logs: &WalRoot) -> Result<bool> {
     Ok(is_beside && logs.fs.resolve(&logs.path)?.starts_with(process.fs.resolve(&process.settings.root)?))
 }
 
-/// Checks a directory that an earlier start had its logs in.
-fn check_left_dir(process: &Process, uri: &str) -> Result<()> {
+/// Checks a directory that an earlier start had its logs in, and returns it.
+fn check_left_dir(process: &Process, uri: &str) -> Result<WalRoot> {
     let record = record_path(process);
     let at = |what: String| HBaseError::io(format!("{}: {what}", record.display()));
     let location = Location::parse(uri).map_err(|e| at(e.to_string()))?;
@@ -202,7 +203,7 @@ fn check_left_dir(process: &Process, uri: &str) -> Result<()> {
         return Err(not_there(process, uri));
     }
     match first_log(&logs)? {
-        None => Ok(()),
+        None => Ok(logs),
         Some(log) => Err(HBaseError::io(format!(
             "hbase.wal.dir was {uri} until now, where {} has edits that may be in no store file: set it to that \
              directory again, start the server, and stop it before the setting is changed. For a copy of a \
@@ -212,6 +213,22 @@ fn check_left_dir(process: &Process, uri: &str) -> Result<()> {
             process.settings.root.join(layout::WALS_DIR).display()
         ))),
     }
+}
+
+/// Copies the `.seqid` files of all regions that exist from a directory that is left. They stay
+/// there, too: no edits are beside them, so they bound none.
+fn copy_seq_ids(left: &WalRoot, process: &Process) -> Result<()> {
+    let logs = process.wal_root();
+    for (table, dir) in reconcile::table_dirs(&*left.fs, &left.path)? {
+        let of_table = |root: &Path| layout::table_dir(root, &table);
+        for region in left.fs.list(&dir)? {
+            if process.fs.exists(&of_table(&process.settings.root).join(region.name()))? {
+                let to = of_table(&logs.path).join(region.name());
+                copy_seq_id_file((&*left.fs, &region.path), (&*logs.fs, &to))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns a log, or a file of recovered edits.
@@ -327,6 +344,27 @@ mod tests {
             for other in ["/other", "", "", "/wals"] {
                 start(&fs, other).expect("no log is left");
             }
+        }
+    }
+
+    /// A directory in the root directory is made for no region that is gone.
+    #[test]
+    fn sequence_ids_do_not_go_back_when_a_directory_is_left() {
+        let fs = MemoryFileSystem::new();
+        start(&fs, "/wals").expect("started");
+        let [live, gone] = ["1", "2"].map(|name| format!("data/default/t/{}", name.repeat(32)));
+        fs.mkdirs(&Path::new(ROOT).join(&live)).expect("made");
+        let meta = "data/hbase/meta/1588230740".to_owned();
+        for region in [&live, &meta, &gone] {
+            write(&fs, &format!("/wals/{region}/recovered.edits/17.seqid"));
+        }
+        for (other, root) in [("/other", "/other"), ("", ROOT)] {
+            start(&fs, other).expect("changed");
+            let exists = |path: &str| fs.exists(&Path::new(root).join(path)).expect("looked");
+            for region in [&live, &meta] {
+                assert!(exists(&format!("{region}/recovered.edits/17.seqid")), "{root}/{region}");
+            }
+            assert!(!exists(&gone), "{root}");
         }
     }
 
