@@ -77,6 +77,9 @@ pub(crate) fn check(process: &Process, cluster_id: &str, is_new: bool) -> Result
     let current = process.wal_root.as_ref().map(uri_of);
     let recorded = recorded(process)?;
     if let Some(logs) = &process.wal_root {
+        if recorded == current && !holds_id(logs)? {
+            return Err(not_there(process, &uri_of(logs)));
+        }
         check_id(logs, cluster_id)?;
     }
     if recorded == current && recorded.is_some() {
@@ -129,10 +132,16 @@ fn wal_root_at(process: &Process, location: &Location) -> Result<WalRoot> {
     Ok(WalRoot { fs, path: location.path().to_owned() })
 }
 
-/// Returns the URI of a directory, without symbolic links if it exists.
+/// Returns the URI of a directory: an absolute path without symbolic links. It is the same whether
+/// the directory exists or not, unless a link leads to nothing.
 pub(crate) fn uri_of(logs: &WalRoot) -> String {
-    let resolved = logs.fs.resolve(&logs.path);
-    logs.fs.uri_of(resolved.as_deref().unwrap_or(&logs.path))
+    let path = if logs.fs.is_remote() { Ok(logs.path.clone()) } else { std::path::absolute(&logs.path) };
+    let path: PathBuf = path.as_deref().unwrap_or(&logs.path).components().collect();
+    let resolved = path.ancestors().find_map(|existing| {
+        let resolved = logs.fs.resolve(existing).ok()?;
+        Some(resolved.join(path.strip_prefix(existing).ok()?).components().collect::<PathBuf>())
+    });
+    logs.fs.uri_of(&resolved.unwrap_or(path))
 }
 
 /// The error of a start that does not find the directory of the last logs.
@@ -275,7 +284,7 @@ fn check_has_logs(process: &Process, is_new: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use evenkeel_common::{Configuration, RegionInfo};
-    use evenkeel_fs::MemoryFileSystem;
+    use evenkeel_fs::{LocalFileSystem, MemoryFileSystem};
 
     use super::*;
 
@@ -373,7 +382,7 @@ mod tests {
         let fs = MemoryFileSystem::new();
         start(&fs, "/wals").expect("started");
         fs.rename(Path::new("/wals"), Path::new("/elsewhere")).expect("unmounted");
-        for setting in ["/wals", "", "/other"] {
+        for setting in ["/wals", "/wals/", "file:///wals/./", "", "/other"] {
             refused(&fs, setting, &["/hbase/.evenkeel.wal.dir", "file:/wals", "mounted"]);
             assert!(!fs.exists(Path::new("/wals")).expect("looked"), "nothing is written to the mount point");
         }
@@ -381,6 +390,38 @@ mod tests {
         refused(&fs, "/wals", &["no directory WALs"]);
         fs.mkdirs(&Path::new(ROOT).join("WALs")).expect("made");
         start(&fs, "/wals").expect("the operator has given those logs up");
+    }
+
+    /// Also if a setting names the directory by a link that the start sees only once it is made.
+    #[test]
+    fn a_mount_point_gets_no_id() {
+        let fs = MemoryFileSystem::new();
+        let process = start(&fs, "/wals").expect("started");
+        fs.delete(&Path::new("/wals").join(files::ID_FILE)).expect("deleted");
+        let id = files::prepare_root(&fs, Path::new(ROOT)).expect("read");
+        let error = check(&process, &id, false).expect_err("refused");
+        assert!(error.message().contains("is its disk mounted"), "{error}");
+        assert!(!fs.exists(&Path::new("/wals").join(files::ID_FILE)).expect("looked"));
+    }
+
+    #[test]
+    fn a_directory_has_one_uri() {
+        let folder = tempfile::tempdir().expect("made");
+        let real = folder.path().canonicalize().expect("resolved");
+        std::fs::create_dir(real.join("disk")).expect("made");
+        std::os::unix::fs::symlink(real.join("disk"), real.join("link")).expect("made");
+        let expected = format!("file:{}/disk/wals/logs", real.display());
+        let up = "../".repeat(std::env::current_dir().expect("known").components().count());
+        let relative = Path::new(&up).join(real.strip_prefix("/").expect("absolute")).join("disk/wals/logs");
+        for exists in [false, true] {
+            for path in ["disk/wals/logs", "disk/wals/logs/", "disk/./wals//logs", "link/wals/logs"] {
+                let logs = WalRoot { fs: Arc::new(LocalFileSystem::new()), path: real.join(path) };
+                assert_eq!(uri_of(&logs), expected, "{path}");
+            }
+            let logs = WalRoot { fs: Arc::new(LocalFileSystem::new()), path: relative.clone() };
+            assert_eq!(uri_of(&logs), expected, "exists: {exists}");
+            std::fs::create_dir_all(real.join("disk/wals/logs")).expect("made");
+        }
     }
 
     #[test]
