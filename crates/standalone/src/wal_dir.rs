@@ -27,7 +27,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::{HBaseError, Result, TableName};
 use evenkeel_fs::{FileSystem, Location};
 use evenkeel_master::reconcile;
 use evenkeel_process::server::Process;
@@ -213,11 +213,12 @@ fn check_left_dir(process: &Process, uri: &str) -> Result<WalRoot> {
     }
     match first_log(&logs)? {
         None => Ok(logs),
-        Some(log) => Err(HBaseError::io(format!(
+        Some((log, table)) => Err(HBaseError::io(format!(
             "hbase.wal.dir was {uri} until now, where {} has edits that may be in no store file: set it to that \
-             directory again, start the server, and stop it before the setting is changed. For a copy of a \
+             directory again, start the server, {}and stop it before the setting is changed. For a copy of a \
              root directory that needs no logs, remove {} and create the directory {}",
             log.display(),
+            table.map_or(String::new(), |table| format!("enable the table {table} if it is disabled, ")),
             record.display(),
             process.settings.root.join(layout::WALS_DIR).display()
         ))),
@@ -240,24 +241,25 @@ fn copy_seq_ids(left: &WalRoot, process: &Process) -> Result<()> {
     Ok(())
 }
 
-/// Returns a log, or a file of recovered edits.
-fn first_log(logs: &WalRoot) -> Result<Option<PathBuf>> {
+/// Returns a log, or a file of recovered edits and its table. Those of a disabled table stay until
+/// its regions are opened.
+fn first_log(logs: &WalRoot) -> Result<Option<(PathBuf, Option<TableName>)>> {
     let (fs, root) = (&*logs.fs, &logs.path);
     let wals = root.join(layout::WALS_DIR);
     let servers = if fs.exists(&wals)? { fs.list(&wals)? } else { Vec::new() };
     for server in servers {
         let below = if server.is_dir { fs.list(&server.path)? } else { vec![server] };
         if let Some(log) = below.into_iter().next() {
-            return Ok(Some(log.path));
+            return Ok(Some((log.path, None)));
         }
     }
-    for (_, table) in reconcile::table_dirs(fs, root)? {
+    for (name, table) in reconcile::table_dirs(fs, root)? {
         for region in fs.list(&table)? {
             let dir = region.path.join(layout::RECOVERED_EDITS_DIR);
             let edits = if fs.exists(&dir)? { fs.list(&dir)? } else { Vec::new() };
             let is_edits = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
             if let Some(edits) = edits.into_iter().find(|file| is_edits(file.name())) {
-                return Ok(Some(edits.path));
+                return Ok(Some((edits.path, Some(name))));
             }
         }
     }
@@ -346,7 +348,9 @@ mod tests {
             start(&fs, "/wals").expect("started");
             write(&fs, &format!("/wals/{left}"));
             for other in ["", "/other"] {
-                refused(&fs, other, &["hbase.wal.dir was file:/wals", left]);
+                let advice =
+                    if left == LOG { "server, and stop" } else { "enable the table t if it is disabled" };
+                refused(&fs, other, &["hbase.wal.dir was file:/wals", left, advice]);
             }
             start(&fs, "file:///wals").expect("the same directory");
             fs.delete(&Path::new("/wals").join(left)).expect("deleted");
