@@ -277,9 +277,11 @@ fn check_has_logs(process: &Process, is_new: bool) -> Result<()> {
     }
     Err(HBaseError::io(format!(
         "hbase.wal.dir: {} has tables and no directory {}, so its logs are in another directory: set \
-         hbase.wal.dir to it, or create that directory if there are none",
+         hbase.wal.dir to it. If the server had none, as in a backup of a stopped server by a tool that \
+         leaves empty directories out, create the directory {}",
         root.display(),
-        layout::WALS_DIR
+        layout::WALS_DIR,
+        root.join(layout::WALS_DIR).display()
     )))
 }
 
@@ -444,7 +446,9 @@ mod tests {
         fs.mkdirs(&layout::region_dir(Path::new(ROOT), &RegionInfo::meta())).expect("made");
         write(&fs, &format!("/wals/{LOG}"));
         for other in ["", "/other"] {
-            refused(&fs, other, &["/hbase has tables and no directory WALs", "set hbase.wal.dir"]);
+            let advice =
+                ["set hbase.wal.dir", "leaves empty directories out, create the directory /hbase/WALs"];
+            refused(&fs, other, &[&["/hbase has tables and no directory WALs"], &advice[..]].concat());
         }
         let process = start(&fs, "/wals").expect("started");
         assert_eq!(roots(&process), [Path::new("/wals")]);
