@@ -67,8 +67,16 @@ pub(crate) fn open<L>(process: &mut Process, lock: impl Fn(&Path) -> Result<L>) 
     Ok(lock)
 }
 
+/// Returns true if a root directory has no tables, hbase:meta included: it never had logs.
+///
+/// # Errors
+/// Errors of the file system.
+pub(crate) fn is_new(fs: &dyn FileSystem, root: &Path) -> Result<bool> {
+    Ok(reconcile::table_dirs(fs, root)?.is_empty())
+}
+
 /// Checks that no log is in a directory that this start does not read, and records where logs are
-/// from now on. `is_new` is true for a root directory without any tables.
+/// from now on. `is_new` is [`is_new`] of the root directory when the start begins.
 ///
 /// # Errors
 /// One line that names the directory with the logs, and what to do; errors of the file system.
@@ -303,11 +311,10 @@ mod tests {
         let mut process = Process::new(Arc::new(fs.clone()), conf, Arc::new(|_: &str| {}))?;
         fs.mkdirs(Path::new(ROOT))?;
         open(&mut process, |_| Ok(()))?;
-        let meta = layout::region_dir(Path::new(ROOT), &RegionInfo::meta());
-        let is_new = !fs.exists(&meta)?;
+        let is_new = is_new(fs, Path::new(ROOT))?;
         let cluster_id = files::prepare_root(fs, Path::new(ROOT))?;
         check(&process, &cluster_id, is_new)?;
-        fs.mkdirs(&meta)?;
+        fs.mkdirs(&layout::region_dir(Path::new(ROOT), &RegionInfo::meta()))?;
         Ok(process)
     }
 
@@ -442,8 +449,16 @@ mod tests {
     /// Stock HBase with `hbase.wal.dir` creates no `WALs` in the root directory.
     #[test]
     fn a_root_directory_of_stock_hbase_needs_the_setting_that_it_had() {
+        // The second directory has lost that of hbase:meta, which a start would make again.
+        let meta = layout::region_dir(Path::new(ROOT), &RegionInfo::meta());
+        for dir in [meta, Path::new(ROOT).join("data/default/t")] {
+            needs_the_setting_that_it_had(&dir);
+        }
+    }
+
+    fn needs_the_setting_that_it_had(dir: &Path) {
         let fs = MemoryFileSystem::new();
-        fs.mkdirs(&layout::region_dir(Path::new(ROOT), &RegionInfo::meta())).expect("made");
+        fs.mkdirs(dir).expect("made");
         write(&fs, &format!("/wals/{LOG}"));
         for other in ["", "/other"] {
             let advice =
