@@ -83,6 +83,20 @@ impl DirLock {
         }
     }
 
+    /// Returns the process that has locked a directory, 0 if it has not written its id yet; `None`
+    /// if there is none. Changes nothing.
+    ///
+    /// # Errors
+    /// An error of the storage.
+    pub fn holder(dir: &Path) -> io::Result<Option<u32>> {
+        let path = dir.join(LOCK_FILE_NAME);
+        let mut file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?,
+        };
+        Ok(if try_flock(&file)? { None } else { Some(holder_of(&mut file).unwrap_or(0)) })
+    }
+
     /// The locked directory.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -175,6 +189,17 @@ mod tests {
         DirLock::acquire_within(&dir.path().join("absent"), limit, |_| is_told = true)
             .expect_err("only a holder is waited for");
         assert!(!is_told);
+    }
+
+    #[test]
+    fn the_holder_is_the_process_that_has_the_lock() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        assert_eq!(DirLock::holder(dir.path()).expect("read"), None);
+        assert!(!dir.path().join(LOCK_FILE_NAME).exists());
+        let held = DirLock::acquire(dir.path()).expect("free");
+        assert_eq!(DirLock::holder(dir.path()).expect("read"), Some(std::process::id()));
+        drop(held);
+        assert_eq!(DirLock::holder(dir.path()).expect("read"), None);
     }
 
     #[test]

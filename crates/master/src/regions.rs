@@ -18,7 +18,7 @@ use evenkeel_region::store_file_tracker::{TRACKER_IMPL, TrackerImpl};
 
 use crate::change_intent::ChangeIntent;
 use crate::meta::{MetaChange, MetaTable, TableState};
-use crate::replicas::REPLICAS_MAX;
+use crate::replicas::{REPLICAS_MAX, replica_count};
 use crate::{Table, descriptors, reconcile};
 use evenkeel_regionserver::RegionServer;
 
@@ -51,7 +51,7 @@ pub fn meta_replicas(fs: &dyn FileSystem, root: &Path, configured: Option<u32>) 
         return Ok(replicas);
     }
     let found = descriptors::read(fs, &layout::table_dir(root, &TableName::meta()))?;
-    Ok(found.map_or(1, |table| table.region_replication()))
+    Ok(found.map_or(1, |table| replica_count(&table)))
 }
 
 /// Opens hbase:meta, and creates it in a new root directory. A descriptor without a store file

@@ -33,9 +33,15 @@ fn may_have_replicas(table: &TableName) -> bool {
     !is_built_in(table) || table.is_meta()
 }
 
+/// Returns the number of replicas of a table's regions. A descriptor on the disk may ask for any
+/// number.
+pub(crate) fn replica_count(table: &TableDescriptor) -> u32 {
+    table.region_replication().min(REPLICAS_MAX)
+}
+
 /// Returns the ids of the secondary replicas of a table's regions.
 fn secondary_ids(table: &TableDescriptor) -> Range<i32> {
-    1..i32::try_from(table.region_replication().min(REPLICAS_MAX)).unwrap_or(1)
+    1..i32::try_from(replica_count(table)).unwrap_or(1)
 }
 
 impl Master {

@@ -90,7 +90,7 @@ pub use self::metrics::{
 pub use self::mob_files::MobCleaner;
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
-pub use self::open::{has_recovered_edits, write_region_info, write_seq_id_file};
+pub use self::open::{copy_seq_id_file, has_recovered_edits, write_region_info, write_seq_id_file};
 pub use self::read::{RegionScanner, RowReader};
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;

@@ -170,8 +170,11 @@ fn open_wal(env: &RegionEnv, WalRoot { fs, path: root }: &WalRoot) -> Result<Arc
     Wal::open(options)
 }
 
+/// The row of this server is not deleted: a delete would hide what is put into the row in the same
+/// millisecond.
 fn update_region(region: &Arc<Region>, env: &RegionEnv, replicas: u32) -> Result<()> {
-    for row in rows(region, &[PROCEDURES, SERVERS])? {
+    let own = env.server.to_string().into_bytes();
+    for row in rows(region, &[PROCEDURES, SERVERS])?.into_iter().filter(|row| *row != own) {
         region.mutate_wait(Mutation::new(MutationKind::Delete, row, Vec::new()))?;
     }
     region.mutate_wait(online(&env.server, env.stores.clock.now_ms()))?;
@@ -224,7 +227,73 @@ fn drop_wals(WalRoot { fs, path: root }: &WalRoot) -> Result<()> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use evenkeel_block_cache::NoCache;
+    use evenkeel_common::clock::{Clock, ManualClock};
+    use evenkeel_fs::{LocalHost, MemoryFileSystem};
+    use evenkeel_region::memstore::ChunkPool;
+    use evenkeel_region::region::nonce::NonceManager;
+    use evenkeel_region::region::{NoEvents, RegionConfig};
+    use evenkeel_region::store::{StoreConfig, StoreEnv};
+
     use super::*;
+
+    /// The region of `master:store`, and its environment, at a time that stands still.
+    fn master_store() -> (Arc<Region>, Arc<RegionEnv>) {
+        let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
+        let (root, server) = (Path::new("/hbase").join(DIR), ServerName::new("h", 16020, 7));
+        let clock: Arc<dyn Clock> = ManualClock::at(1_000_000);
+        let wal_dir = root.join(layout::WALS_DIR);
+        fs.mkdirs(&wal_dir).expect("made");
+        let wal = Wal::open(WalOptions {
+            fs: Arc::clone(&fs),
+            wal_dir,
+            old_dir: root.join(layout::OLD_WALS_DIR),
+            prefix: "w".into(),
+            suffix: String::new(),
+            config: WalConfig::default(),
+            clock: Arc::clone(&clock),
+            listener: Arc::new(NoListener),
+        });
+        let stores = StoreEnv {
+            compaction_throughput: Arc::default(),
+            metrics: Arc::default(),
+            host: LocalHost::default(),
+            open_files: Arc::default(),
+            mob: Arc::default(),
+            fs,
+            root,
+            cache: Arc::new(NoCache),
+            clock: Arc::clone(&clock),
+            chunks: ChunkPool::new(1),
+            config: StoreConfig::default(),
+        };
+        let env = Arc::new(RegionEnv {
+            stores,
+            wal: wal.expect("opens"),
+            wal_root: None,
+            config: RegionConfig::default(),
+            server,
+            nonces: Arc::new(NonceManager::new(clock, 60_000)),
+            events: Arc::new(NoEvents),
+            operation_times: Arc::default(),
+        });
+        let table = TableName::new("master", "store").expect("legal");
+        let info = RegionInfo::new(table.clone(), Bytes::new(), Bytes::new(), REGION_ID);
+        let descriptor = descriptor(&table).expect("legal");
+        (Region::open(Arc::clone(&env), info, Arc::new(descriptor)).expect("opens"), env)
+    }
+
+    #[test]
+    fn the_only_server_is_this_one_after_each_update() {
+        let (region, env) = master_store();
+        let servers = || rows(&region, &[SERVERS]).expect("read");
+        let dead = online(&ServerName::new("h", 16020, 6), 999_999);
+        region.mutate_wait(dead).expect("written");
+        for replicas in [1, 3, 2] {
+            update_region(&region, &env, replicas).expect("updated");
+            assert_eq!(servers(), [env.server.to_string().into_bytes()], "{replicas} replicas");
+        }
+    }
 
     #[test]
     fn replicas_that_are_gone_are_removed() {

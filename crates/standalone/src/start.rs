@@ -49,7 +49,6 @@ use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Hooks, Process, RpcEndpoint, Storage, executor_config, registry};
 use evenkeel_process::status::{self, Status, StatusParts};
 use evenkeel_process::{ProcessControl, Settings, connections, ignored_settings, io_error, security};
-use evenkeel_region::layout;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{Region, WalRoot};
 use evenkeel_regionserver::background::chore::Chore;
@@ -161,7 +160,7 @@ fn claim_directories(process: &mut Process) -> Result<(Vec<DirLock>, String)> {
     let of_root = if fs.is_remote() { None } else { Some(lock(&root)?) };
     let of_logs = wal_dir::open(process, lock)?;
     process.sync_storage()?;
-    let is_new = !fs.exists(&layout::region_dir(&root, &RegionInfo::meta()))?;
+    let is_new = wal_dir::is_new(&*fs, &root)?;
     let cluster_id = files::prepare_root(&*fs, &root)?;
     wal_dir::check(process, &cluster_id, is_new)?;
     Ok((of_root.into_iter().chain(of_logs).collect(), cluster_id))

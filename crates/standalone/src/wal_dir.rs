@@ -14,7 +14,8 @@
 //! - It is removed, or names another directory: a start refuses while the recorded directory holds
 //!   logs or recovered edits. Nothing in the settings names that directory any more. Its disk may
 //!   be about to go, and no later start would read what is recovered into it. A stop flushes
-//!   everything, and the setting can be changed after it.
+//!   everything, and the setting can be changed after it. The start copies the `.seqid` files to
+//!   the new place: the sequence ids of regions do not go back.
 //! - The recorded directory is gone or empty, as when its disk is not mounted: a start refuses.
 //! - The directory has the logs of another cluster: a start refuses, because it would take them for
 //!   logs of deleted regions.
@@ -26,13 +27,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::{HBaseError, Result, TableName};
 use evenkeel_fs::{FileSystem, Location};
 use evenkeel_master::reconcile;
 use evenkeel_process::server::Process;
 use evenkeel_process::{settings, storage};
 use evenkeel_region::layout;
-use evenkeel_region::region::WalRoot;
+use evenkeel_region::region::{WalRoot, copy_seq_id_file};
 
 use crate::files;
 
@@ -66,8 +67,16 @@ pub(crate) fn open<L>(process: &mut Process, lock: impl Fn(&Path) -> Result<L>) 
     Ok(lock)
 }
 
+/// Returns true if a root directory has no tables, hbase:meta included: it never had logs.
+///
+/// # Errors
+/// Errors of the file system.
+pub(crate) fn is_new(fs: &dyn FileSystem, root: &Path) -> Result<bool> {
+    Ok(reconcile::table_dirs(fs, root)?.is_empty())
+}
+
 /// Checks that no log is in a directory that this start does not read, and records where logs are
-/// from now on. `is_new` is true for a root directory without any tables.
+/// from now on. `is_new` is [`is_new`] of the root directory when the start begins.
 ///
 /// # Errors
 /// One line that names the directory with the logs, and what to do; errors of the file system.
@@ -76,13 +85,16 @@ pub(crate) fn check(process: &Process, cluster_id: &str, is_new: bool) -> Result
     let current = process.wal_root.as_ref().map(uri_of);
     let recorded = recorded(process)?;
     if let Some(logs) = &process.wal_root {
+        if recorded == current && !holds_id(logs)? {
+            return Err(not_there(process, &uri_of(logs)));
+        }
         check_id(logs, cluster_id)?;
     }
     if recorded == current && recorded.is_some() {
         return Ok(());
     }
     match &recorded {
-        Some(recorded) => check_left_dir(process, recorded)?,
+        Some(recorded) => copy_seq_ids(&check_left_dir(process, recorded)?, process)?,
         None => check_has_logs(process, is_new)?,
     }
     // From here on a start finds a directory of logs where it looks for one.
@@ -128,10 +140,16 @@ fn wal_root_at(process: &Process, location: &Location) -> Result<WalRoot> {
     Ok(WalRoot { fs, path: location.path().to_owned() })
 }
 
-/// Returns the URI of a directory, without symbolic links if it exists.
+/// Returns the URI of a directory: an absolute path without symbolic links. It is the same whether
+/// the directory exists or not, unless a link leads to nothing.
 pub(crate) fn uri_of(logs: &WalRoot) -> String {
-    let resolved = logs.fs.resolve(&logs.path);
-    logs.fs.uri_of(resolved.as_deref().unwrap_or(&logs.path))
+    let path = if logs.fs.is_remote() { Ok(logs.path.clone()) } else { std::path::absolute(&logs.path) };
+    let path: PathBuf = path.as_deref().unwrap_or(&logs.path).components().collect();
+    let resolved = path.ancestors().find_map(|existing| {
+        let resolved = logs.fs.resolve(existing).ok()?;
+        Some(resolved.join(path.strip_prefix(existing).ok()?).components().collect::<PathBuf>())
+    });
+    logs.fs.uri_of(&resolved.unwrap_or(path))
 }
 
 /// The error of a start that does not find the directory of the last logs.
@@ -192,8 +210,8 @@ fn is_same_or_below(process: &Process, logs: &WalRoot) -> Result<bool> {
     Ok(is_beside && logs.fs.resolve(&logs.path)?.starts_with(process.fs.resolve(&process.settings.root)?))
 }
 
-/// Checks a directory that an earlier start had its logs in.
-fn check_left_dir(process: &Process, uri: &str) -> Result<()> {
+/// Checks a directory that an earlier start had its logs in, and returns it.
+fn check_left_dir(process: &Process, uri: &str) -> Result<WalRoot> {
     let record = record_path(process);
     let at = |what: String| HBaseError::io(format!("{}: {what}", record.display()));
     let location = Location::parse(uri).map_err(|e| at(e.to_string()))?;
@@ -202,36 +220,54 @@ fn check_left_dir(process: &Process, uri: &str) -> Result<()> {
         return Err(not_there(process, uri));
     }
     match first_log(&logs)? {
-        None => Ok(()),
-        Some(log) => Err(HBaseError::io(format!(
+        None => Ok(logs),
+        Some((log, table)) => Err(HBaseError::io(format!(
             "hbase.wal.dir was {uri} until now, where {} has edits that may be in no store file: set it to that \
-             directory again, start the server, and stop it before the setting is changed. For a copy of a \
+             directory again, start the server, {}and stop it before the setting is changed. For a copy of a \
              root directory that needs no logs, remove {} and create the directory {}",
             log.display(),
+            table.map_or(String::new(), |table| format!("enable the table {table} if it is disabled, ")),
             record.display(),
             process.settings.root.join(layout::WALS_DIR).display()
         ))),
     }
 }
 
-/// Returns a log, or a file of recovered edits.
-fn first_log(logs: &WalRoot) -> Result<Option<PathBuf>> {
+/// Copies the `.seqid` files of all regions that exist from a directory that is left. They stay
+/// there, too: no edits are beside them, so they bound none.
+fn copy_seq_ids(left: &WalRoot, process: &Process) -> Result<()> {
+    let logs = process.wal_root();
+    for (table, dir) in reconcile::table_dirs(&*left.fs, &left.path)? {
+        let of_table = |root: &Path| layout::table_dir(root, &table);
+        for region in left.fs.list(&dir)? {
+            if process.fs.exists(&of_table(&process.settings.root).join(region.name()))? {
+                let to = of_table(&logs.path).join(region.name());
+                copy_seq_id_file((&*left.fs, &region.path), (&*logs.fs, &to))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns a log, or a file of recovered edits and its table. Those of a disabled table stay until
+/// its regions are opened.
+fn first_log(logs: &WalRoot) -> Result<Option<(PathBuf, Option<TableName>)>> {
     let (fs, root) = (&*logs.fs, &logs.path);
     let wals = root.join(layout::WALS_DIR);
     let servers = if fs.exists(&wals)? { fs.list(&wals)? } else { Vec::new() };
     for server in servers {
         let below = if server.is_dir { fs.list(&server.path)? } else { vec![server] };
         if let Some(log) = below.into_iter().next() {
-            return Ok(Some(log.path));
+            return Ok(Some((log.path, None)));
         }
     }
-    for (_, table) in reconcile::table_dirs(fs, root)? {
+    for (name, table) in reconcile::table_dirs(fs, root)? {
         for region in fs.list(&table)? {
             let dir = region.path.join(layout::RECOVERED_EDITS_DIR);
             let edits = if fs.exists(&dir)? { fs.list(&dir)? } else { Vec::new() };
             let is_edits = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
             if let Some(edits) = edits.into_iter().find(|file| is_edits(file.name())) {
-                return Ok(Some(edits.path));
+                return Ok(Some((edits.path, Some(name))));
             }
         }
     }
@@ -249,16 +285,18 @@ fn check_has_logs(process: &Process, is_new: bool) -> Result<()> {
     }
     Err(HBaseError::io(format!(
         "hbase.wal.dir: {} has tables and no directory {}, so its logs are in another directory: set \
-         hbase.wal.dir to it, or create that directory if there are none",
+         hbase.wal.dir to it. If the server had none, as in a backup of a stopped server by a tool that \
+         leaves empty directories out, create the directory {}",
         root.display(),
-        layout::WALS_DIR
+        layout::WALS_DIR,
+        root.join(layout::WALS_DIR).display()
     )))
 }
 
 #[cfg(test)]
 mod tests {
     use evenkeel_common::{Configuration, RegionInfo};
-    use evenkeel_fs::MemoryFileSystem;
+    use evenkeel_fs::{LocalFileSystem, MemoryFileSystem};
 
     use super::*;
 
@@ -273,11 +311,10 @@ mod tests {
         let mut process = Process::new(Arc::new(fs.clone()), conf, Arc::new(|_: &str| {}))?;
         fs.mkdirs(Path::new(ROOT))?;
         open(&mut process, |_| Ok(()))?;
-        let meta = layout::region_dir(Path::new(ROOT), &RegionInfo::meta());
-        let is_new = !fs.exists(&meta)?;
+        let is_new = is_new(fs, Path::new(ROOT))?;
         let cluster_id = files::prepare_root(fs, Path::new(ROOT))?;
         check(&process, &cluster_id, is_new)?;
-        fs.mkdirs(&meta)?;
+        fs.mkdirs(&layout::region_dir(Path::new(ROOT), &RegionInfo::meta()))?;
         Ok(process)
     }
 
@@ -320,7 +357,9 @@ mod tests {
             start(&fs, "/wals").expect("started");
             write(&fs, &format!("/wals/{left}"));
             for other in ["", "/other"] {
-                refused(&fs, other, &["hbase.wal.dir was file:/wals", left]);
+                let advice =
+                    if left == LOG { "server, and stop" } else { "enable the table t if it is disabled" };
+                refused(&fs, other, &["hbase.wal.dir was file:/wals", left, advice]);
             }
             start(&fs, "file:///wals").expect("the same directory");
             fs.delete(&Path::new("/wals").join(left)).expect("deleted");
@@ -330,12 +369,33 @@ mod tests {
         }
     }
 
+    /// A directory in the root directory is made for no region that is gone.
+    #[test]
+    fn sequence_ids_do_not_go_back_when_a_directory_is_left() {
+        let fs = MemoryFileSystem::new();
+        start(&fs, "/wals").expect("started");
+        let [live, gone] = ["1", "2"].map(|name| format!("data/default/t/{}", name.repeat(32)));
+        fs.mkdirs(&Path::new(ROOT).join(&live)).expect("made");
+        let meta = "data/hbase/meta/1588230740".to_owned();
+        for region in [&live, &meta, &gone] {
+            write(&fs, &format!("/wals/{region}/recovered.edits/17.seqid"));
+        }
+        for (other, root) in [("/other", "/other"), ("", ROOT)] {
+            start(&fs, other).expect("changed");
+            let exists = |path: &str| fs.exists(&Path::new(root).join(path)).expect("looked");
+            for region in [&live, &meta] {
+                assert!(exists(&format!("{region}/recovered.edits/17.seqid")), "{root}/{region}");
+            }
+            assert!(!exists(&gone), "{root}");
+        }
+    }
+
     #[test]
     fn a_directory_whose_disk_is_not_mounted_is_refused() {
         let fs = MemoryFileSystem::new();
         start(&fs, "/wals").expect("started");
         fs.rename(Path::new("/wals"), Path::new("/elsewhere")).expect("unmounted");
-        for setting in ["/wals", "", "/other"] {
+        for setting in ["/wals", "/wals/", "file:///wals/./", "", "/other"] {
             refused(&fs, setting, &["/hbase/.evenkeel.wal.dir", "file:/wals", "mounted"]);
             assert!(!fs.exists(Path::new("/wals")).expect("looked"), "nothing is written to the mount point");
         }
@@ -343,6 +403,38 @@ mod tests {
         refused(&fs, "/wals", &["no directory WALs"]);
         fs.mkdirs(&Path::new(ROOT).join("WALs")).expect("made");
         start(&fs, "/wals").expect("the operator has given those logs up");
+    }
+
+    /// Also if a setting names the directory by a link that the start sees only once it is made.
+    #[test]
+    fn a_mount_point_gets_no_id() {
+        let fs = MemoryFileSystem::new();
+        let process = start(&fs, "/wals").expect("started");
+        fs.delete(&Path::new("/wals").join(files::ID_FILE)).expect("deleted");
+        let id = files::prepare_root(&fs, Path::new(ROOT)).expect("read");
+        let error = check(&process, &id, false).expect_err("refused");
+        assert!(error.message().contains("is its disk mounted"), "{error}");
+        assert!(!fs.exists(&Path::new("/wals").join(files::ID_FILE)).expect("looked"));
+    }
+
+    #[test]
+    fn a_directory_has_one_uri() {
+        let folder = tempfile::tempdir().expect("made");
+        let real = folder.path().canonicalize().expect("resolved");
+        std::fs::create_dir(real.join("disk")).expect("made");
+        std::os::unix::fs::symlink(real.join("disk"), real.join("link")).expect("made");
+        let expected = format!("file:{}/disk/wals/logs", real.display());
+        let up = "../".repeat(std::env::current_dir().expect("known").components().count());
+        let relative = Path::new(&up).join(real.strip_prefix("/").expect("absolute")).join("disk/wals/logs");
+        for exists in [false, true] {
+            for path in ["disk/wals/logs", "disk/wals/logs/", "disk/./wals//logs", "link/wals/logs"] {
+                let logs = WalRoot { fs: Arc::new(LocalFileSystem::new()), path: real.join(path) };
+                assert_eq!(uri_of(&logs), expected, "{path}");
+            }
+            let logs = WalRoot { fs: Arc::new(LocalFileSystem::new()), path: relative.clone() };
+            assert_eq!(uri_of(&logs), expected, "exists: {exists}");
+            std::fs::create_dir_all(real.join("disk/wals/logs")).expect("made");
+        }
     }
 
     #[test]
@@ -357,11 +449,21 @@ mod tests {
     /// Stock HBase with `hbase.wal.dir` creates no `WALs` in the root directory.
     #[test]
     fn a_root_directory_of_stock_hbase_needs_the_setting_that_it_had() {
+        // The second directory has lost that of hbase:meta, which a start would make again.
+        let meta = layout::region_dir(Path::new(ROOT), &RegionInfo::meta());
+        for dir in [meta, Path::new(ROOT).join("data/default/t")] {
+            needs_the_setting_that_it_had(&dir);
+        }
+    }
+
+    fn needs_the_setting_that_it_had(dir: &Path) {
         let fs = MemoryFileSystem::new();
-        fs.mkdirs(&layout::region_dir(Path::new(ROOT), &RegionInfo::meta())).expect("made");
+        fs.mkdirs(dir).expect("made");
         write(&fs, &format!("/wals/{LOG}"));
         for other in ["", "/other"] {
-            refused(&fs, other, &["/hbase has tables and no directory WALs", "set hbase.wal.dir"]);
+            let advice =
+                ["set hbase.wal.dir", "leaves empty directories out, create the directory /hbase/WALs"];
+            refused(&fs, other, &[&["/hbase has tables and no directory WALs"], &advice[..]].concat());
         }
         let process = start(&fs, "/wals").expect("started");
         assert_eq!(roots(&process), [Path::new("/wals")]);

@@ -78,6 +78,9 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode, ErrorText> {
     if let Some(why) = missing {
         report.note(format_args!("the directory of the logs cannot be read: {why}"));
     }
+    for logs in log_roots.iter().skip(1) {
+        report.say(&format_args!("logs: {}", logs.fs.uri_of(&logs.path)));
+    }
     let checked = check(&*fs, &dir, &log_roots, args.verbose, &mut report);
     let summary = checked.map_err(|error| error.message().to_owned())?;
     report.say(&summary);

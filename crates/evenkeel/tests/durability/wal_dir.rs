@@ -235,6 +235,21 @@ fn a_change_of_the_directory_loses_no_row() {
     scene.check();
     assert!(!files_with(&root.join("WALs"), "").is_empty());
     assert!(!root.join(".evenkeel.wal.dir").exists());
+
+    // It is set again, and the logs in the root directory were not split. The old sequence ids in
+    // the directory are greater than those of some edits.
+    let old = files_with(&wals.join("data/default/t"), ".seqid");
+    assert_eq!(old.len(), 2, "{old:?}");
+    for file in old {
+        std::fs::rename(&file, file.with_file_name("900000000.seqid")).expect("renamed");
+    }
+    scene.write_and_kill();
+    scene.set_wal_dir(Some("wals"));
+    scene.server.start();
+    scene.check();
+    scene.write_and_kill();
+    scene.server.start();
+    scene.check();
 }
 
 /// The servers of two root directories must not split each other's logs.

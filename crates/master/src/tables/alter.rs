@@ -21,6 +21,7 @@ use crate::change_intent::ChangeIntent;
 use crate::meta::MetaRegion;
 use crate::meta::TableState;
 use crate::mob::archive_mob_family;
+use crate::replicas::replica_count;
 use crate::{Master, Table, descriptors, is_built_in, reconcile};
 
 /// The attributes of hbase:meta that can be altered.
@@ -165,7 +166,7 @@ impl Master {
     /// Changes the number of hbase:meta's replicas. The caller holds its lock.
     fn change_meta(&self, before: &Table, changed: Arc<TableDescriptor>) -> Result<Vec<u8>> {
         self.write_descriptor(before, &changed)?;
-        let (name, replicas) = (changed.name().clone(), changed.region_replication());
+        let (name, replicas) = (changed.name().clone(), replica_count(&changed));
         self.store_table(changed, before.state);
         self.update_replicas(&name);
         let description = "the number of hbase:meta's replicas is recorded for a stock master";

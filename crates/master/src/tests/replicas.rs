@@ -307,6 +307,16 @@ fn the_setting_of_metas_replicas_counts_at_every_start() {
 }
 
 #[test]
+fn a_descriptor_of_meta_on_the_disk_asks_for_no_more_replicas_than_a_region_can_have() {
+    let fs = MemoryFileSystem::new();
+    let meta = descriptors::meta().expect("legal").with_region_replication(2_000_000_000);
+    let root = Path::new("/hbase");
+    descriptors::write(&fs, &layout::table_dir(root, meta.name()), &meta).expect("written");
+    assert_eq!(regions::meta_replicas(&fs, root, None), Ok(0x10000));
+    assert_eq!(regions::meta_replicas(&fs, root, Some(3)), Ok(3));
+}
+
+#[test]
 fn more_or_fewer_replicas_of_meta_are_all_or_none() {
     let changes: [(Change, u32); 2] =
         [(|master| alter_meta(master, 1), 1), (|master| alter_meta(master, 3), 3)];

@@ -19,6 +19,11 @@
 //! family that is deleted and added again is a new store without files. Its greatest sequence id is
 //! 0, while logs still hold the edits of the old family.
 //!
+//! **A `.seqid` file bounds the edits beside it only.** One below the other directory says nothing
+//! about them: it may be of a time before `hbase.wal.dir` was changed, or a stock server may have
+//! run without it, and numbered its edits from the store files on. As the first sequence id of an
+//! open, the greatest number of both directories counts.
+//!
 //! **Two directories of edits.** Recovered edits and the `.seqid` file are in a region's directory
 //! below the root directory of the logs (`hbase.wal.dir`). Those of a time before that setting are
 //! below `hbase.rootdir`, so both are read, as in HBase. The files of both are replayed in the
@@ -83,7 +88,7 @@ impl Region {
         stores.iter().try_for_each(|store| store.archive_unlisted().map(drop))?;
         let seq_id_file = largest_seq_id_file(&env, &info)?;
         let region = Arc::new(Self::with_stores(env, info, table, stores, seq_id_file));
-        let replayed = region.replay(seq_id_file)?;
+        let replayed = region.replay()?;
         region.load_recovered_files()?;
         region.finish_open()?;
         region.log_finished_loads(loaded)?;
@@ -165,14 +170,16 @@ impl Region {
         self.log_event(EventType::RegionOpen)
     }
 
-    /// Replays the edits of a dead server's WALs that are above `settled`. Returns the number of
-    /// cells.
-    fn replay(self: &Arc<Self>, settled: u64) -> Result<u64> {
+    /// Replays the edits of a dead server's WALs that are in no store file, and above the `.seqid`
+    /// file beside them. Returns the number of cells.
+    fn replay(self: &Arc<Self>) -> Result<u64> {
         let files = recovered_edit_files(&self.env, &self.info)?;
         // Taken before the first replayed cell is flushed, because edit files may overlap.
-        let in_files: Vec<u64> = self.stores.iter().map(|s| s.max_seq_id().max(settled)).collect();
+        let in_files: Vec<u64> = self.stores.iter().map(|s| s.max_seq_id()).collect();
         let (mut cells, mut damaged) = (0, Vec::new());
         for file in &files {
+            let settled = seq_id_file_of(&**file.fs, file.root, &self.info)?;
+            let in_files: Vec<u64> = in_files.iter().map(|in_files| settled.max(*in_files)).collect();
             let (of_file, is_damaged) = self.replay_file(file.fs, &file.path, &in_files)?;
             cells += of_file;
             damaged.extend(is_damaged.then_some(file));
@@ -469,13 +476,19 @@ fn seq_id_of(name: &str) -> Option<u64> {
     name.strip_suffix(".seqid").or_else(|| name.strip_suffix("_seqid"))?.parse().ok()
 }
 
+/// Returns the number of a region's `.seqid` file below the root directories of its edits.
 pub(super) fn largest_seq_id_file(env: &RegionEnv, info: &RegionInfo) -> Result<u64> {
-    let mut largest = 0;
-    for (fs, root) in env.edit_roots() {
-        let ids = list_edits(&**fs, root, info)?.into_iter().filter_map(|f| seq_id_of(f.name()));
-        largest = ids.fold(largest, u64::max);
-    }
-    Ok(largest)
+    env.edit_roots().try_fold(0, |largest, (fs, root)| Ok(seq_id_file_of(&**fs, root, info)?.max(largest)))
+}
+
+/// As [`largest_seq_id_file`], below one root directory; 0 if there is none.
+fn seq_id_file_of(fs: &dyn FileSystem, root: &Path, info: &RegionInfo) -> Result<u64> {
+    largest_seq_id(fs, &recovered_edits_dir(root, info))
+}
+
+fn largest_seq_id(fs: &dyn FileSystem, dir: &Path) -> Result<u64> {
+    let files = if fs.exists(dir)? { fs.list(dir)? } else { Vec::new() };
+    Ok(files.into_iter().filter_map(|file| seq_id_of(file.name())).max().unwrap_or(0))
 }
 
 /// Records the highest sequence id of a region in the name of an empty file, below the root
@@ -485,8 +498,29 @@ pub(super) fn largest_seq_id_file(env: &RegionEnv, info: &RegionInfo) -> Result<
 /// `IOException` from the file system.
 pub fn write_seq_id_file(env: &RegionEnv, info: &RegionInfo, seq_id: u64) -> Result<()> {
     let (fs, root) = env.wal_root();
-    let dir = recovered_edits_dir(root, info);
-    fs.mkdirs(&dir)?;
+    write_seq_id(&**fs, &recovered_edits_dir(root, info), seq_id)
+}
+
+/// Copies the `.seqid` file with the greatest number from a directory of a region to its directory
+/// below another root directory, unless a greater one is there. So the region's sequence ids do not
+/// go back when its logs move to that root directory.
+///
+/// # Errors
+/// `IOException` from the file system.
+pub fn copy_seq_id_file(
+    (from_fs, from): (&dyn FileSystem, &Path),
+    (to_fs, to): (&dyn FileSystem, &Path),
+) -> Result<()> {
+    let seq_id = largest_seq_id(from_fs, &from.join(layout::RECOVERED_EDITS_DIR))?;
+    let to = to.join(layout::RECOVERED_EDITS_DIR);
+    match seq_id > largest_seq_id(to_fs, &to)? {
+        true => write_seq_id(to_fs, &to, seq_id),
+        false => Ok(()),
+    }
+}
+
+fn write_seq_id(fs: &dyn FileSystem, dir: &Path, seq_id: u64) -> Result<()> {
+    fs.mkdirs(dir)?;
     let path = dir.join(format!("{seq_id}.seqid"));
     if !fs.exists(&path)? {
         let options = CreateOptions { overwrite: true, parents: true, ..CreateOptions::SMALL };
@@ -494,7 +528,7 @@ pub fn write_seq_id_file(env: &RegionEnv, info: &RegionInfo, seq_id: u64) -> Res
         file.sync()?;
         file.close()?;
     }
-    for old in fs.list(&dir)?.iter().filter(|f| seq_id_of(f.name()).is_some_and(|id| id < seq_id)) {
+    for old in fs.list(dir)?.iter().filter(|f| seq_id_of(f.name()).is_some_and(|id| id < seq_id)) {
         fs.delete(&old.path)?;
     }
     Ok(())
@@ -588,6 +622,26 @@ mod tests {
         write_seq_id_file(&env, &info, 40).expect("written");
         assert_eq!(largest_seq_id_file(&env, &info), Ok(40));
         assert_eq!(env.stores.fs.exists(&at(Path::new("/wals"), "40.seqid")).ok(), Some(true));
+        let below = |root: &Path| (seq_id_file_of(&*env.stores.fs, root, &info)).expect("listed");
+        assert_eq!((below(&env.stores.root), below(Path::new("/wals"))), (25, 40));
+    }
+
+    #[test]
+    fn a_copied_seq_id_file_does_not_go_back() {
+        let fs = &*region().env.stores.fs;
+        let [left, new] = ["/left/r", "/new/r"].map(Path::new);
+        let names = || {
+            let files = fs.list(&new.join(layout::RECOVERED_EDITS_DIR)).unwrap_or_default();
+            files.iter().map(|file| file.name().to_owned()).collect::<Vec<_>>()
+        };
+        copy_seq_id_file((fs, left), (fs, new)).expect("there is none");
+        assert_eq!(names(), Vec::<String>::new());
+        for (seq_id, expected) in [(7, "7.seqid"), (3, "7.seqid"), (12, "12.seqid")] {
+            fs.delete(left).expect("deleted");
+            write_seq_id(fs, &left.join(layout::RECOVERED_EDITS_DIR), seq_id).expect("written");
+            copy_seq_id_file((fs, left), (fs, new)).expect("copied");
+            assert_eq!(names(), [expected]);
+        }
     }
 
     #[test]

@@ -56,6 +56,18 @@ fn edits_of_either_root_are_replayed() {
     }
 }
 
+/// `hbase.wal.dir` was removed for a while, and the sequence ids began at those of the store files.
+#[test]
+fn an_old_sequence_id_below_the_other_root_hides_no_edit() {
+    let (mut cluster, rows, edits) = with_two_files_of_edits();
+    let old = moved(&edits[0]).with_file_name("1000.seqid");
+    cluster.memory.write_atomically(&old, b"").expect("written");
+    cluster.wal_root = Some(WAL_ROOT.into());
+    cluster.start();
+    assert_eq!(cluster.all(), rows);
+    assert!(cluster.region().open_seq_num() > 1000, "sequence ids do not go back");
+}
+
 #[test]
 fn the_setting_begins_with_unflushed_edits_in_logs() {
     let mut cluster = Cluster::new(ONE);
