@@ -241,13 +241,16 @@ impl Cluster {
         write_site(&folder, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
         add_hadoop_conf(&self.folder, &folder)?;
         command.push(format!("--config={}", folder.display()));
-        command.push("-Devenkeel.memory.size=256m".to_owned());
+        if !settings.contains_key(MEMORY) {
+            command.push(format!("-D{MEMORY}=256m"));
+        }
         let guard = spawn(&command, &folder.join("server.log"))?;
         Ok(Server::of("Evenkeel", settings, folder, guard))
     }
 }
 
 const HMASTER: &str = "org.apache.hadoop.hbase.master.HMaster";
+const MEMORY: &str = "evenkeel.memory.size";
 const HADOOP_CONF: [&str; 2] = ["core-site.xml", "hdfs-site.xml"];
 
 /// Puts the settings of HDFS into the folder of the cluster.

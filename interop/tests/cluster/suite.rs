@@ -21,7 +21,9 @@ fn the_client_s_checks_pass_on_regions_of_both_kinds() {
     ));
     let _java = must(cluster.start_regionserver(ServerKind::Stock, "java", &[]));
     must(cluster.wait_for_master());
-    let _ours = must(cluster.start_regionserver(tested(), "ours", &[]));
+    // The checks read values of 10 MB, of which a server of 256 MiB holds one at a time.
+    let memory = [("evenkeel.memory.size", "1g")];
+    let _ours = must(cluster.start_regionserver(tested(), "ours", &memory));
     let scene = Scene::new(cluster);
     scene.wait_for("two servers", || (scene.live().len() == 2).then_some(()));
 
