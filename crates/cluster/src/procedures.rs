@@ -15,12 +15,11 @@
 //! | `RefreshPeerCallable` | none: this server replicates nothing |
 //! | `ClaimReplicationQueueCallable` | none, after a pause of 5 s |
 //!
-//! **Queues of replication.** After a death of a server of HBase that replicates, the master lets
-//! random servers claim its queues, one each, until none is left. This server claims none, because
-//! no thread would read it. It does not report an error: the master would repeat the procedure on
-//! this server for ever. After a success it looks which queues are left, and asks random servers
-//! again. If no server of HBase is alive, the master repeats this until there is one; so each
-//! answer takes a while, on a thread of its own.
+//! **Replication queues.** When a server of HBase that replicates has died, the master asks random
+//! servers to claim its queues. This server replicates nothing, so it claims no queue. It reports
+//! success: after an error the master would repeat the procedure on this server forever. After a
+//! success the master asks random servers to claim the remaining queues. Without a live server of
+//! HBase it repeats this, so a separate thread delays each answer.
 
 use std::io;
 use std::sync::Arc;

@@ -375,8 +375,8 @@ impl Background {
         outcome
     }
 
-    /// As [`Background::flush`], but requests no compaction, as flushes by a master's procedures do
-    /// not (`FlushRegionCallable`). The errors are those of [`Region::flush`].
+    /// As [`Background::flush`], without requesting a compaction, like HBase's
+    /// `FlushRegionCallable`. The errors are those of [`Region::flush`].
     pub fn flush_only(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
         let outcome = region.flush();
         self.shared.notifier.notify();
