@@ -289,6 +289,14 @@ mod tests {
         (fs, dir.join("f"))
     }
 
+    /// Writes the list of the store's files.
+    fn write_list(fs: &MemoryFileSystem, family: &Path, names: &[&str]) {
+        let file = |name: &&str| ListedFile { name: (*name).to_owned(), bytes: 1 };
+        let files: Vec<_> = names.iter().map(file).collect();
+        let path = family.join(LIST_DIR).join("f1.7");
+        fs.write_atomically(&path, &encode(&files, 1).expect("short")).expect("written");
+    }
+
     fn verified(fs: &MemoryFileSystem) -> (u64, String) {
         verified_with_logs(fs, &[])
     }
@@ -303,7 +311,8 @@ mod tests {
 
     #[test]
     fn logs_and_recovered_edits_in_another_directory_are_read() {
-        let (fs, _) = store_with_file("0af9");
+        let (fs, family) = store_with_file("0af9");
+        write_list(&fs, &family, &["0af9"]);
         let logs = MemoryFileSystem::new();
         let root =
             |fs: &MemoryFileSystem, path: &str| WalRoot { fs: Arc::new(fs.clone()), path: path.into() };
@@ -331,12 +340,7 @@ mod tests {
     #[test]
     fn stores_are_compared_with_their_lists() {
         let (fs, family) = store_with_file("0af9");
-        let list = |names: &[&str]| {
-            let file = |name: &&str| ListedFile { name: (*name).to_owned(), bytes: 1 };
-            let files: Vec<_> = names.iter().map(file).collect();
-            let path = family.join(LIST_DIR).join("f1.7");
-            fs.write_atomically(&path, &encode(&files, 1).expect("short")).expect("written");
-        };
+        let list = |names: &[&str]| write_list(&fs, &family, names);
         list(&["0af9"]);
         let (faults, text) = verified(&fs);
         assert!(faults == 0 && text.contains("1 store files"), "{text}");
