@@ -2,23 +2,18 @@
 //! directory that stock HBase and Evenkeel serve in turns. Each server writes, flushes, compacts,
 //! splits and changes trackers over what the other one left, and each is killed at the end of its
 //! turn.
-//!
-//! The test needs both servers. With `EVENKEEL_INTEROP_TARGET=stock`, every turn is of stock HBase.
-
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use evenkeel_client::{
-    ClientConfig, CompactionState, Connection, Delete, Error, Put, Scan, SnapshotDescription,
-};
-use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
+use evenkeel_client::{Delete, Error, Put};
+use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
 use evenkeel_protocol::pb;
-use interop::{Server, start_evenkeel_with, start_stock_with, work};
+use interop::Server;
 use prost::Message;
+
+use crate::turn::{Client, Side, entries, name, root_dir, row};
 
 const TRACKER: &str = "hbase.store.file-tracker.impl";
 const SRC: &str = "hbase.store.file-tracker.migration.src.impl";
@@ -32,36 +27,15 @@ const MOVED: &str = "moved";
 const MOVING: &str = "moving";
 const TABLES: [&str; 3] = [LISTED, MOVED, MOVING];
 const ROWS: usize = 60;
-const WAIT: Duration = Duration::from_secs(90);
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Side {
-    Stock,
-    Evenkeel,
+/// The client, and what it does to the tables.
+struct Tables {
+    client: Client,
 }
 
-fn name(table: &str) -> TableName {
-    table.parse().expect("legal")
-}
-
-fn row(i: usize) -> String {
-    format!("row{i:03}")
-}
-
-struct Client {
-    runtime: tokio::runtime::Runtime,
-    connection: Connection,
-}
-
-impl Client {
+impl Tables {
     fn of(server: &Server) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime");
-        let settings = server.client_settings();
-        let bootstrap = settings.iter().find(|(key, _)| key == "hbase.client.bootstrap.servers");
-        let config = ClientConfig::new([bootstrap.expect("known").1.as_str()]);
-        let connection = runtime.block_on(Connection::connect(config)).expect("the server answers");
-        Self { runtime, connection }
+        Self { client: Client::of(server) }
     }
 
     fn create(&self) {
@@ -69,20 +43,20 @@ impl Client {
             let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("VERSIONS", "3");
             let tracker = if table == LISTED { "FILE" } else { "DEFAULT" };
             let table = TableDescriptor::new(name(table)).with_family(family).with(TRACKER, tracker);
-            self.runtime.block_on(self.connection.admin().create_table(&table, &[])).expect("created");
+            self.client.create(&table, &[]);
         }
     }
 
     /// Writes rows, new versions and markers, and flushes them, twice.
     fn fill(&self, turn: usize) {
         for table in TABLES {
-            self.runtime.block_on(async {
-                let rows = self.connection.table(name(table));
+            self.client.runtime.block_on(async {
+                let rows = self.client.connection.table(name(table));
                 for flush in 0..2 {
                     let put = |i: usize| Put::new(row(i)).column("f", "q", format!("{turn}.{flush}.{i}"));
                     rows.put_all((0..ROWS).map(put)).await.expect("written");
                     rows.delete(Delete::new(row(7 * turn + flush))).await.expect("deleted");
-                    self.connection.admin().flush_table(&name(table)).await.expect("flushed");
+                    self.client.connection.admin().flush_table(&name(table)).await.expect("flushed");
                 }
                 // Only in the log when the server is killed.
                 rows.put(Put::new(format!("log{turn}")).column("f", "q", "x")).await.expect("written");
@@ -90,44 +64,21 @@ impl Client {
         }
     }
 
-    fn compact(&self, table: &str) {
-        let (admin, table) = (self.connection.admin(), name(table));
-        self.runtime.block_on(admin.compact_table(&table, None, true)).expect("asked for");
-        let deadline = Instant::now() + WAIT;
-        while self.runtime.block_on(admin.compaction_state(&table)).expect("a state") != CompactionState::None
-        {
-            assert!(Instant::now() < deadline, "the compaction does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn split(&self, table: &str, at: String) {
-        let (admin, table) = (self.connection.admin(), name(table));
-        let regions = || self.runtime.block_on(admin.regions(&table)).expect("listed");
-        let before = regions().len();
-        self.runtime.block_on(admin.split_table(&table, Some(at.into()))).expect("split");
-        let deadline = Instant::now() + WAIT;
-        while regions().len() <= before {
-            assert!(Instant::now() < deadline, "the split does not end");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
     fn change(&self, table: &str, tracker: &str) {
-        let (admin, name) = (self.connection.admin(), name(table));
+        let (admin, name) = (self.client.connection.admin(), name(table));
         let changed = admin.modify_table_store_file_tracker(&name, tracker);
-        self.runtime.block_on(changed).unwrap_or_else(|error| panic!("{table} to {tracker}: {error}"));
+        self.client.runtime.block_on(changed).unwrap_or_else(|error| panic!("{table} to {tracker}: {error}"));
     }
 
     fn alter(&self, table: &str, attributes: &[(&str, &str)]) -> Result<(), Error> {
-        let admin = self.connection.admin();
-        let described = self.runtime.block_on(admin.describe(&name(table))).expect("described");
+        let admin = self.client.connection.admin();
+        let described = self.client.runtime.block_on(admin.describe(&name(table))).expect("described");
         let altered = attributes.iter().fold(described, |table, (key, value)| table.with(key, value));
-        self.runtime.block_on(admin.modify_table(&altered))
+        self.client.runtime.block_on(admin.modify_table(&altered))
     }
 
     fn tracker(&self, table: &str) -> String {
-        let described = self.runtime.block_on(self.connection.admin().describe(&name(table)));
+        let described = self.client.runtime.block_on(self.client.connection.admin().describe(&name(table)));
         described.expect("described").text(TRACKER).unwrap_or_default().to_owned()
     }
 
@@ -144,7 +95,7 @@ impl Client {
 
     /// The errors of illegal changes.
     fn refusals(&self) -> Vec<String> {
-        let admin = self.connection.admin();
+        let admin = self.client.connection.admin();
         let listed = name(LISTED);
         let mut refusals = vec![
             Self::refusal(self.alter(LISTED, &[(TRACKER, "DEFAULT")])),
@@ -154,31 +105,19 @@ impl Client {
         let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
         let table = TableDescriptor::new(name("refused")).with_family(family);
         let table = table.with(TRACKER, "MIGRATION").with(SRC, "DEFAULT").with(DST, "FILE");
-        refusals.push(Self::refusal(self.runtime.block_on(admin.create_table(&table, &[]))));
+        refusals.push(Self::refusal(self.client.runtime.block_on(admin.create_table(&table, &[]))));
         for tracker in ["MIGRATION", "migration"] {
             let changed = admin.modify_table_store_file_tracker(&listed, tracker);
-            refusals.push(Self::refusal(self.runtime.block_on(changed)));
+            refusals.push(Self::refusal(self.client.runtime.block_on(changed)));
         }
         let unknown = admin.modify_family_store_file_tracker(&listed, b"nope", "FILE");
-        refusals.push(Self::refusal(self.runtime.block_on(unknown)));
+        refusals.push(Self::refusal(self.client.runtime.block_on(unknown)));
         refusals
     }
 
     fn digest(&self) -> Vec<String> {
-        let mut cells = Vec::new();
-        for table in TABLES.into_iter().chain(["cloned"]) {
-            if table == "cloned"
-                && !self.runtime.block_on(self.connection.admin().table_exists(&name(table))).expect("looked")
-            {
-                continue;
-            }
-            self.runtime.block_on(async {
-                let mut rows = self.connection.table(name(table)).scan(Scan::new().all_versions());
-                while let Some(row) = rows.next().await.expect("read") {
-                    cells.extend(row.cells().iter().map(|cell| format!("{table} {:?}", cell.as_cell())));
-                }
-            });
-        }
+        let tables = TABLES.into_iter().chain(["cloned"]).filter(|table| self.client.has_table(table));
+        let cells: Vec<_> = tables.flat_map(|table| self.client.cells(table)).collect();
         assert!(cells.len() > ROWS, "{} cells", cells.len());
         cells
     }
@@ -186,8 +125,8 @@ impl Client {
     /// Writes, and changes everything that has a list.
     fn work(&self, turn: usize) {
         self.fill(turn);
-        self.compact(LISTED);
-        self.split(LISTED, row(10 * turn + 5));
+        self.client.compact(LISTED, true);
+        self.client.split(LISTED, row(10 * turn + 5));
         match turn {
             1 => {
                 self.change(MOVED, "FILE");
@@ -197,14 +136,14 @@ impl Client {
             2 => {
                 self.move_back();
                 self.change(MOVING, "FILE");
-                self.clone_listed();
+                self.client.clone_table(LISTED, "s", "cloned");
             }
             _ => {
                 match self.tracker(MOVED).as_str() {
                     "FILE" => self.move_back(),
                     _ => self.change(MOVED, "FILE"),
                 }
-                self.compact(MOVING);
+                self.client.compact(MOVING, true);
             }
         }
         let trackers = TABLES.map(|table| self.tracker(table));
@@ -225,18 +164,6 @@ impl Client {
         self.alter(MOVED, &migration).expect("begun");
         self.alter(MOVED, &[(TRACKER, "DEFAULT")]).expect("completed");
     }
-
-    fn clone_listed(&self) {
-        let admin = self.connection.admin();
-        self.runtime.block_on(async {
-            admin.snapshot(&SnapshotDescription::new("s", name(LISTED))).await.expect("taken");
-            admin.clone_snapshot("s", &name("cloned")).await.expect("cloned");
-        });
-    }
-}
-
-fn entries(dir: &Path) -> Vec<PathBuf> {
-    fs::read_dir(dir).map(|dir| dir.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
 }
 
 /// The names that a list has, read by the format's description.
@@ -272,31 +199,24 @@ fn check_lists(root: &Path, table: &str) -> usize {
 
 #[test]
 fn lists_exchange_both_ways() {
-    let root = work().join("run").join(format!("trackers.{}", std::process::id())).join("hbase");
-    fs::create_dir_all(&root).expect("made");
-    let settings = [("hbase.rootdir".to_owned(), format!("file://{}", root.display()))];
-    let only_stock = std::env::var("EVENKEEL_INTEROP_TARGET").as_deref() == Ok("stock");
+    let (root, settings) = root_dir("trackers");
     let turns = [Side::Stock, Side::Evenkeel, Side::Stock, Side::Evenkeel];
     let (mut before, mut refusals) = (None, None);
     for (turn, side) in (1..).zip(turns) {
-        let side = if only_stock { Side::Stock } else { side };
-        let server = match side {
-            Side::Stock => start_stock_with(&settings),
-            Side::Evenkeel => start_evenkeel_with(&settings),
-        };
-        let server = server.unwrap_or_else(|why| panic!("turn {turn}, {side:?}: {why}"));
-        let client = Client::of(&server);
+        let side = side.tested();
+        let server = side.started(&settings);
+        let tables = Tables::of(&server);
         if turn == 1 {
-            client.create();
+            tables.create();
         }
         if let Some(before) = before.take() {
-            assert_eq!(client.digest(), before, "turn {turn}: {side:?} over the files of the turn before");
+            assert_eq!(tables.digest(), before, "turn {turn}: {side:?} over the files of the turn before");
         }
-        let found = client.refusals();
+        let found = tables.refusals();
         assert_eq!(refusals.get_or_insert_with(|| found.clone()), &found, "turn {turn}: {side:?}");
-        client.work(turn);
-        before = Some(client.digest());
-        drop((client, server));
+        tables.work(turn);
+        before = Some(tables.digest());
+        drop((tables, server));
         assert!(check_lists(&root, LISTED) > 1, "turn {turn}: {side:?}");
         assert!(check_lists(&root, MOVING) > 0, "turn {turn}: {side:?}");
         if turn > 1 {
