@@ -9,7 +9,7 @@
 //! | procedure | action |
 //! |---|---|
 //! | `SplitWALCallable` | [`split_wal`](crate::split_wal) |
-//! | `FlushRegionCallable` | flushes a region |
+//! | `FlushRegionCallable` | flushes a region, or some of its families |
 //! | `SnapshotRegionCallable`, `SnapshotVerifyCallable` | [`snapshot`](crate::snapshot) |
 //! | `ReloadQuotasCallable`, `SwitchRpcThrottleRemoteCallable` | [`quotas`](crate::quotas) |
 //! | `RefreshPeerCallable` | none: this server replicates nothing |
@@ -250,7 +250,7 @@ fn flush(transitions: &Transitions, request: &pb::FlushRegionParameter) -> Resul
     let info = RegionInfo::try_from(&request.region)?;
     let server = transitions.server();
     let region = server.regions().get(info.encoded_name(), info.name())?;
-    server.background().flush_only(&region).map(drop)
+    server.background().flush_only(&region, &request.column_family).map(drop)
 }
 
 /// Encodes an error as the master reads it.

@@ -49,7 +49,7 @@ fn take_region(
     region: &Arc<Region>,
 ) -> Result<()> {
     if request.snapshot.r#type() != Type::Skipflush {
-        transitions.server().background().flush_only(region)?;
+        transitions.server().background().flush_only(region, &[])?;
     }
     let of_store = |store: &Arc<Store>| {
         (store.family().name_text(), store.files().into_iter().map(|file| file.name).collect())

@@ -314,7 +314,7 @@ impl Master {
         });
     }
 
-    /// Flushes every region of a table.
+    /// Flushes every region of a table: the named families, or all if none is named.
     ///
     /// # Errors
     /// `TableNotFoundException`, `TableNotEnabledException`.
@@ -326,15 +326,15 @@ impl Master {
             true => Ok(()),
             false => check_families(&self.check_enabled(&name)?.descriptor, families),
         };
-        let master = Arc::clone(self);
+        let (master, families) = (Arc::clone(self), families.to_vec());
         self.procedures.submit("FlushTableProcedure", nonce, Some(&name.clone()), move || {
             families_exist?;
-            master.flush_regions(&name)?;
+            master.flush_regions(&name, &families)?;
             Ok(Vec::new())
         })
     }
 
-    /// Flushes every region of a table at the request of a client before 2.6 (procedure
+    /// As [`Master::flush_table`], at the request of a client before 2.6 (procedure
     /// `flush-table-proc`). As in HBase, the master remembers the tables that it has flushed in
     /// this way. A table that does not exist has no region.
     ///
@@ -343,7 +343,7 @@ impl Master {
     pub fn flush_by_procedure(&self, name: &TableName, families: Vec<Bytes>) -> Result<()> {
         if let Ok(table) = self.table(name) {
             check_families(&table.descriptor, &families)?;
-            self.flush_regions(name)?;
+            self.flush_regions(name, &families)?;
             self.flushed_by_procedure.lock().insert(name.clone());
         }
         Ok(())
@@ -390,9 +390,9 @@ impl Master {
         Ok(vec![table.state as u8])
     }
 
-    fn flush_regions(&self, name: &TableName) -> Result<()> {
+    fn flush_regions(&self, name: &TableName, families: &[Bytes]) -> Result<()> {
         for region in self.parts.regionserver.regions().of_table(name) {
-            match region.admit_flush().and_then(|_admitted| region.flush()) {
+            match region.admit_flush().and_then(|_admitted| region.flush_families(families)) {
                 Err(error) if error.kind() == ErrorKind::NotServingRegion => {}
                 other => drop(other?),
             }

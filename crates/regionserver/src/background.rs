@@ -76,6 +76,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use evenkeel_common::Result;
 use evenkeel_common::clock;
 use evenkeel_common::priority::{self, REDUCED_NICE};
@@ -368,28 +369,32 @@ impl Background {
     /// # Errors
     /// Errors of [`Region::flush`].
     pub fn flush(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
-        let outcome = self.flush_only(region);
+        self.flush_families(region, &[])
+    }
+
+    fn flush_families(&self, region: &Arc<Region>, families: &[Bytes]) -> Result<FlushOutcome> {
+        let outcome = self.flush_only(region, families);
         if outcome.is_ok() {
             self.shared.compact_if_due(region);
         }
         outcome
     }
 
-    /// As [`Background::flush`], without requesting a compaction, like HBase's
-    /// `FlushRegionCallable`. The errors are those of [`Region::flush`].
-    pub fn flush_only(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
-        let outcome = region.flush();
+    /// As [`Background::flush`], for some families, or all if none is named, without requesting a
+    /// compaction, like HBase's `FlushRegionCallable`. The errors are those of [`Region::flush`].
+    pub fn flush_only(&self, region: &Arc<Region>, families: &[Bytes]) -> Result<FlushOutcome> {
+        let outcome = region.flush_families(families);
         self.shared.notifier.notify();
         outcome
     }
 
-    /// As [`Background::flush`], for a client's request.
+    /// As [`Background::flush`], for a client's request, which may name families.
     ///
     /// # Errors
     /// `RegionTooBusyException` if too many store files are open; errors of [`Region::flush`].
-    pub fn flush_for_client(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
+    pub fn flush_for_client(&self, region: &Arc<Region>, families: &[Bytes]) -> Result<FlushOutcome> {
         let _admitted = region.admit_flush()?;
-        self.flush(region)
+        self.flush_families(region, families)
     }
 
     /// Switches compactions on or off. Returns the previous state. Running compactions continue.

@@ -1,6 +1,7 @@
 //! Flushes: write the MemStores' cells to store files.
 //!
-//! A flush writes all stores of its region or, in the background, those that its `policy` selects.
+//! A flush writes the stores of its region that a client names, or all; in the background, those
+//! that its `policy` selects.
 //!
 //! ```text
 //! updates lock exclusive:  take a sequence id | FLUSH start | freeze the stores' segments
@@ -128,7 +129,16 @@ impl Region {
     /// # Errors
     /// `NotServingRegionException`, and `IOException` from the file system; no cell is lost then.
     pub fn flush(self: &Arc<Self>) -> Result<FlushOutcome> {
-        self.flush_with(None)
+        self.flush_with(&[], None)
+    }
+
+    /// As [`Region::flush`], for the MemStores of some families only; of all if none is named.
+    /// Families that the table does not have are ignored.
+    ///
+    /// # Errors
+    /// As [`Region::flush`].
+    pub fn flush_families(self: &Arc<Self>, families: &[Bytes]) -> Result<FlushOutcome> {
+        self.flush_with(families, None)
     }
 
     /// Counts the files of a flush that a client requests, until the value is dropped.
@@ -147,10 +157,14 @@ impl Region {
     /// # Errors
     /// As [`Region::flush`].
     pub fn flush_in_background(self: &Arc<Self>, priority: &dyn BackgroundPriority) -> Result<FlushOutcome> {
-        self.flush_with(Some(priority))
+        self.flush_with(&[], Some(priority))
     }
 
-    fn flush_with(self: &Arc<Self>, priority: Option<&dyn BackgroundPriority>) -> Result<FlushOutcome> {
+    fn flush_with(
+        self: &Arc<Self>,
+        families: &[Bytes],
+        priority: Option<&dyn BackgroundPriority>,
+    ) -> Result<FlushOutcome> {
         if !self.info.is_primary() {
             self.check_serving()?;
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
@@ -162,9 +176,17 @@ impl Region {
         if *self.updates.read() == Phase::Closed {
             return Err(self.not_serving());
         }
-        let Some(priority) = priority else { return self.flush_locked(FlushSeqId::Next) };
+        let Some(priority) = priority else {
+            return self.flush_stores(&self.stores_of(families), FlushSeqId::Next, None);
+        };
         let until_awaited = PriorityUntilAwaited { priority, lock: &self.flushing };
         self.flush_stores(&self.select_stores(), FlushSeqId::Next, Some(&until_awaited))
+    }
+
+    /// Returns the stores of some families, or of all if none is named.
+    fn stores_of(&self, families: &[Bytes]) -> Vec<Arc<Store>> {
+        let is_named = |store: &&Arc<Store>| families.iter().any(|name| name == store.family().name());
+        self.stores.iter().filter(|store| families.is_empty() || is_named(store)).cloned().collect()
     }
 
     /// As [`Region::flush`], for a caller that holds the flush lock.

@@ -101,6 +101,29 @@ fn a_background_flush_writes_only_the_large_family() {
     assert!(cluster.wal().closed_paths().is_empty());
 }
 
+/// The cells of the other family are read from the MemStore, and from the log after a crash.
+#[test]
+fn a_requested_flush_writes_the_families_that_it_names() {
+    let mut cluster = cluster(false, &[]);
+    write(&cluster, 0);
+    let flush = |cluster: &Cluster, families: &[&'static [u8]]| {
+        let families: Vec<_> = families.iter().map(|name| Bytes::from_static(name)).collect();
+        cluster.region().flush_families(&families).expect("flushed").flushed
+    };
+    let first = first_unflushed(&cluster, "a").expect("unflushed");
+    assert!(flush(&cluster, &[b"b"]));
+    assert_eq!(files(&cluster), [0, 1]);
+    assert_eq!((first_unflushed(&cluster, "a"), first_unflushed(&cluster, "b")), (Some(first), None));
+    assert!(!flush(&cluster, &[b"b"]) && !flush(&cluster, &[b"none"]), "nothing to flush");
+    cluster.crash(SurvivingData::Flushed);
+    assert_eq!(values(&cluster.row("r00")), [&"x".repeat(500), "0"]);
+    assert!(flush(&cluster, &[b"b", b"a"]));
+    assert_eq!(files(&cluster), [1, 1]);
+    write(&cluster, 1);
+    assert!(flush(&cluster, &[]));
+    assert_eq!(files(&cluster), [2, 2], "all if none is named");
+}
+
 /// The log may need a flush of families that a requested flush was writing when it failed.
 #[test]
 fn a_requested_flush_that_fails_is_made_up_by_the_next_one() {

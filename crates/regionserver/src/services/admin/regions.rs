@@ -52,7 +52,7 @@ fn best_split_row(server: &RegionServer, region: &Arc<Region>) -> Result<Option<
     if let Some(row) = region.best_split_row() {
         return Ok(Some(row));
     }
-    server.background.flush_for_client(region)?;
+    server.background.flush_for_client(region, &[])?;
     Ok(region.best_split_row())
 }
 
@@ -124,7 +124,7 @@ fn flush(server: &Arc<RegionServer>, request: pb::FlushRegionRequest) -> Result<
         let message = format!("Column family {} does not exist", family.escape_ascii());
         return Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message));
     }
-    let outcome = server.background.flush_for_client(&region)?;
+    let outcome = server.background.flush_for_client(&region, request.family.as_slice())?;
     let marked = !outcome.flushed && request.write_flush_wal_marker() && region.mark_cannot_flush();
     Ok(pb::FlushRegionResponse {
         last_flush_time: server.clock.now_ms() as u64,
@@ -135,12 +135,13 @@ fn flush(server: &Arc<RegionServer>, request: pb::FlushRegionRequest) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_common::{ColumnFamilyDescriptor, KeyValue};
     use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op};
     use evenkeel_wal::WalConfig;
 
     use super::*;
     use crate::config::RegionServerConfig;
-    use crate::testing::{TestServer, cell, put, specifier};
+    use crate::testing::{TestServer, cell, put, specifier, table};
 
     #[test]
     fn the_mob_region_has_the_state_of_the_compactions_of_its_table() {
@@ -223,6 +224,23 @@ mod tests {
         let error =
             flush(&server.server, pb::FlushRegionRequest { family, ..request }).expect_err("no such family");
         assert_eq!(error.kind(), ErrorKind::NoSuchColumnFamily);
+    }
+
+    #[test]
+    fn a_flush_of_a_family_writes_no_other() {
+        let server = TestServer::new(RegionServerConfig::default());
+        let family = |name: &[u8]| ColumnFamilyDescriptor::new(name).expect("legal");
+        let region = server.open(b"", b"", table().with_family(family(b"g")));
+        let cells = [b"f", b"g"].map(|family| KeyValue::put(b"a", family, b"q", 1, b"v"));
+        put(&region, &cells);
+        let request = pb::FlushRegionRequest { region: specifier(&region), ..Default::default() };
+        let request = pb::FlushRegionRequest { family: Some(Bytes::from_static(b"g")), ..request };
+        let files = || region.stores().iter().map(|store| store.files().len()).collect::<Vec<_>>();
+        assert_eq!(flush(&server.server, request.clone()).expect("flushed").flushed, Some(true));
+        assert_eq!(files(), [0, 1]);
+        assert_eq!(flush(&server.server, request.clone()).expect("nothing to do").flushed, Some(false));
+        flush(&server.server, pb::FlushRegionRequest { family: None, ..request }).expect("flushed");
+        assert_eq!(files(), [1, 1]);
     }
 
     #[test]
