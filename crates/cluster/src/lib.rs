@@ -19,9 +19,8 @@
 //! **An abort** ([`abort`]) writes nothing and ends the process: another server splits the log. **A
 //! stop** moves regions to other servers, closes the rest, and leaves no log behind ([`stop`]).
 //!
-//! **Region replicas** (`REGION_REPLICATION` above 1) are opened as HBase opens them: a secondary
-//! replica reads the files of the default replica. An open of a replica of hbase:meta fails, with
-//! the reason in this server's log, and the master tries another server.
+//! **Region replicas** (`REGION_REPLICATION` above 1), also of hbase:meta, are opened as HBase opens
+//! them: a secondary replica reads the files of the default replica.
 //!
 //! | module | contents |
 //! |---|---|
@@ -42,6 +41,7 @@
 //! | [`stop`] | the stop |
 //! | [`submitted_procedures`] | detects procedures that the master sends twice |
 //! | [`transitions`] | opens and closes regions |
+//! | `zookeeper_procedures` | takes part in flushes and snapshots of older clients |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
@@ -64,6 +64,7 @@ pub mod start;
 pub mod stop;
 pub mod submitted_procedures;
 pub mod transitions;
+mod zookeeper_procedures;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -254,7 +254,7 @@ fn flush(transitions: &Transitions, request: &pb::FlushRegionParameter) -> Resul
 }
 
 /// Encodes an error as the master reads it.
-fn foreign(server: &ServerName, error: &HBaseError) -> pb::ForeignExceptionMessage {
+pub(crate) fn foreign(server: &ServerName, error: &HBaseError) -> pb::ForeignExceptionMessage {
     pb::ForeignExceptionMessage {
         source: Some(server.to_string()),
         generic_exception: Some(pb::GenericExceptionMessage {

@@ -112,6 +112,21 @@ impl Session {
         &self.lease
     }
 
+    /// The client of the session.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The runtime of the session's tasks.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// The parent of all znodes of this cluster.
+    pub(crate) fn parent(&self) -> &str {
+        &self.paths.parent
+    }
+
     /// The rest of the cluster, as last read.
     pub fn view(&self) -> Arc<ClusterView> {
         self.view.load_full()

@@ -59,6 +59,7 @@ use crate::session::Session;
 use crate::settings::ClusterSettings;
 use crate::slow_log_table;
 use crate::transitions::{TransitionParts, Transitions};
+use crate::zookeeper_procedures;
 
 /// The first pause between attempts to register; each pause doubles the previous one.
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
@@ -127,6 +128,7 @@ pub(crate) fn start(
     master.send_reports(&abort);
     slow_log_table::start(&connections.runtime, &regionserver, &process.conf, &process.clock)?;
     quotas::start(&connections.runtime, &regionserver, &process.conf, (&session, &master))?;
+    zookeeper_procedures::start(&session, &abort, &transitions, &process.conf, &process.supervisor)?;
     regionserver.announce()?;
     tracing::info!(server = %name, "joined the cluster");
     Ok(ClusterServer {

@@ -1,7 +1,9 @@
 //! What the stock client checks on one server, on tables whose regions are on two kinds of server:
-//! the groups of `evenkeel.interop.checks.Checks`, and PerformanceEvaluation.
+//! the groups of `evenkeel.interop.checks.Checks`, and PerformanceEvaluation. And the program of
+//! clients of other versions, whose flushes and snapshots go through ZooKeeper.
 
 use interop::cluster::{Cluster, ClusterStorage};
+use interop::toolchain::ForeignClient;
 use interop::{Finished, ServerKind, java, toolchain};
 
 use crate::scene::{Scene, alone, must, tested};
@@ -11,6 +13,8 @@ const GROUPS: [&str; 7] = ["core", "filters", "admin", "meta", "codecs", "async"
 const TABLE: &str = "PeCluster";
 const CLIENTS: usize = 2;
 const ROWS_PER_CLIENT: usize = 2000;
+/// Clients that flush by `flush-table-proc`; that of 1.7 takes snapshots without a nonce.
+const OLD_CLIENTS: [(&str, &[&str]); 2] = [("1.7.2", &["src", "dialect1"]), ("2.2.7", &["src", "dialect2"])];
 
 #[test]
 fn the_client_s_checks_pass_on_regions_of_both_kinds() {
@@ -34,6 +38,8 @@ fn the_client_s_checks_pass_on_regions_of_both_kinds() {
     let run = must(checks.run());
     assert!(run.success, "{}", run.failures());
 
+    OLD_CLIENTS.iter().for_each(|(version, sources)| run_old_client(&scene, version, sources));
+
     evaluate(&scene, "sequentialWrite");
     let servers: std::collections::BTreeSet<_> =
         scene.regions(TABLE).into_iter().filter_map(|(_, at)| at).map(|at| at.port).collect();
@@ -42,6 +48,18 @@ fn the_client_s_checks_pass_on_regions_of_both_kinds() {
     evaluate(&scene, "scan");
     let counted = evaluation(&scene, "evenkeel.interop.tables.RowCount", &[TABLE.to_owned()]).stdout;
     assert_eq!(counted.trim(), (CLIENTS * ROWS_PER_CLIENT).to_string());
+}
+
+/// Creates a table with regions on both servers, writes, reads, flushes, takes and clones snapshots.
+fn run_old_client(scene: &Scene, version: &'static str, sources: &'static [&'static str]) {
+    let client =
+        ForeignClient { group: "org.apache.hbase", artifact: "hbase-shaded-client", version, sources };
+    let settings = scene.cluster.client_settings();
+    let mut args: Vec<String> = settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    args.push(format!("table=foreign-{version}"));
+    let program = java("ForeignClient", &args).class_path(must(client.class_path()));
+    let run = must(program.label(&format!("cluster-{version}")).deadline_secs(240).run());
+    assert!(run.success && run.stdout.trim_end().ends_with("ok"), "{version}: {}", run.failures());
 }
 
 fn evaluate(scene: &Scene, command: &str) {

@@ -61,7 +61,7 @@
 //! | `open-priority-region-N` | same | that region is not served | the server |
 //! | `close-region-N` | same | the server | the server |
 //! | `split-wal-N`, `remote-procedure-N` of a cluster | same | that job | the server |
-//! | `claim-queue-N` | same | that job | the server |
+//! | `claim-queue-N`, `zookeeper-procedure-N` | same | that job | the server |
 //! | `procedure-results` | `cluster/procedures.rs` | | the server |
 //! | `tell-hot-blocks` | `cluster/hot_blocks.rs` | that list | restarted |
 //! | `fetch-hot-blocks` | `cluster/hot_blocks/arrivals.rs` | that list | restarted |

@@ -129,10 +129,7 @@ const NOT_HERE: &[(&str, &[&str])] = &[
         "no effect: one thread serves the pages, for a limited number of connections",
         &["hbase.http.max.threads"],
     ),
-    (
-        "no effect: a snapshot takes as long as it needs",
-        &["hbase.snapshot.master.timeout.millis", "hbase.snapshot.region.timeout"],
-    ),
+    ("no effect: a snapshot takes as long as it needs", &["hbase.snapshot.master.timeout.millis"]),
     (
         "no effect: the locality of a file's blocks is known from its open",
         &["hbase.locality.inputstream.derive.cache.period", "hbase.locality.inputstream.derive.enabled"],
