@@ -105,13 +105,22 @@ fn decoding_and_memstore_of_a_large_batch_are_named() {
     let request = slowest(&server, "Multi");
     assert!(cause_ms(&request, "decode") > 0.0 && cause_ms(&request, "memStore") > 0.0, "{request:#}");
     // A batch that was preempted may have a part without an explanation.
-    let ledger = server.ledger();
-    let requests = ledger["slow"].as_array().expect("requests");
     let unexplained = |of: &Value| cause_ms(of, "unexplained") / of["totalMs"].as_f64().expect("a number");
-    let batches = requests.iter().filter(|request| request["method"] == "Multi");
-    let least = batches.map(unexplained).fold(1.0, f64::min);
-    assert!(least < 0.01, "{requests:#?}");
-    for request in requests {
+    let is_explained = |ledger: &Value| {
+        let requests = ledger["slow"].as_array().expect("requests");
+        let mut batches = requests.iter().filter(|request| request["method"] == "Multi");
+        batches.any(|batch| unexplained(batch) < 0.01)
+    };
+    let mut ledger = server.ledger();
+    for _ in 0..20 {
+        if is_explained(&ledger) {
+            break;
+        }
+        put_rows(&server, &table, 50_000);
+        ledger = server.ledger();
+    }
+    assert!(is_explained(&ledger), "{ledger:#}");
+    for request in ledger["slow"].as_array().expect("requests") {
         let causes = request["causes"].as_array().expect("causes");
         let sum: f64 = causes.iter().map(|of| of["ms"].as_f64().expect("a number")).sum();
         let total = request["totalMs"].as_f64().expect("a number");
