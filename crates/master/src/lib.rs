@@ -97,7 +97,7 @@ use self::namespaces::NamespaceTable;
 use self::normalizer::{Normalizer, NormalizerSettings};
 use self::procedures::{ProcedureExecutor, TableLocks};
 use self::quotas::Quotas;
-use self::snapshot::SnapshotProcedures;
+use self::snapshot::{RecoverySnapshotSettings, SnapshotProcedures};
 use evenkeel_regionserver::RegionServer;
 use evenkeel_zookeeper::znodes::Znodes;
 
@@ -197,6 +197,7 @@ pub struct Master {
     flushed_by_procedure: Mutex<HashSet<TableName>>,
     switches: Switches,
     snapshot_procedures: SnapshotProcedures,
+    recovery_snapshots: RecoverySnapshotSettings,
     cleaners: Cleaners,
     cleaner_settings: CleanerSettings,
     mob_settings: MobSettings,
@@ -216,6 +217,7 @@ impl Master {
         let clock = Arc::clone(&stores.clock);
         let invalid = |e: ConfigError| HBaseError::io(e.to_string());
         let cleaner_settings = CleanerSettings::from(&parts.conf).map_err(invalid)?;
+        let recovery_snapshots = RecoverySnapshotSettings::from(&parts.conf).map_err(invalid)?;
         let mob_settings = MobSettings::from(&parts.conf).map_err(invalid)?;
         let normalizer = NormalizerSettings::from(&parts.conf).map_err(invalid)?;
         let wal_root = parts.region_env.wal_root.as_ref();
@@ -228,6 +230,7 @@ impl Master {
         Ok(Arc::new(Self {
             started_ms: clock.now_ms(),
             snapshot_procedures: SnapshotProcedures::default(),
+            recovery_snapshots,
             flushed_by_procedure: Mutex::default(),
             cleaners,
             cleaner_settings,

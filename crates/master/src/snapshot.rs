@@ -13,9 +13,11 @@
 //! | `verify` | checks that all files of a snapshot exist |
 //! | `layout` | creates the directories of new regions from a snapshot |
 //! | `restore` | clones a snapshot to a new table, or restores its table |
+//! | `recovery` | takes a snapshot before a change that removes data |
 
 mod layout;
 mod manifest_v1;
+mod recovery;
 mod restore;
 pub mod store;
 mod take;
@@ -30,6 +32,7 @@ use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
 use evenkeel_protocol::pb;
 use parking_lot::Mutex;
 
+pub(crate) use self::recovery::RecoverySnapshotSettings;
 use self::store::SnapshotStore;
 use super::Master;
 use super::procedures::ProcedureExecutor;

@@ -99,6 +99,7 @@ impl Master {
         self.procedures.submit("DeleteTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             master.check_disabled(&name)?;
+            master.take_recovery_snapshot(&name)?;
             let regions = master.parts.meta.regions(Some(&name))?;
             // The intent record is removed with the table's directory.
             let _note =
@@ -262,6 +263,7 @@ impl Master {
         self.procedures.submit("TruncateTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let table = master.check_disabled(&name)?;
+            master.take_recovery_snapshot(&name)?;
             master.truncate_now(&table, preserve_splits)
         })
     }

@@ -11,6 +11,7 @@ mod lost_rows;
 mod namespace_limits;
 mod namespaces;
 mod recovery_keeps;
+mod recovery_snapshots;
 mod recovery_threads;
 mod replicas;
 mod space_quotas;

@@ -70,6 +70,8 @@ impl Master {
         let (master, encoded) = (Arc::clone(self), info.encoded_name().to_owned());
         self.procedures.submit("TruncateRegionProcedure", nonce, Some(&table.clone()), move || {
             let _lock = master.lock_table(&table)?;
+            master.online_in(&table, &encoded)?;
+            master.take_recovery_snapshot(&table)?;
             master.truncate_region_now(&master.online_in(&table, &encoded)?)?;
             Ok(Vec::new())
         })

@@ -134,7 +134,8 @@ impl Master {
         Err(HBaseError::new(ErrorKind::UnknownSnapshot, message))
     }
 
-    fn take_now(
+    /// Takes a snapshot, whose fields are complete, under the table's lock.
+    pub(super) fn take_now(
         &self,
         mut snapshot: pb::SnapshotDescription,
         name: &TableName,
@@ -178,7 +179,8 @@ impl Master {
         Ok(Vec::new())
     }
 
-    fn discard_snapshot(&self, name: &str) {
+    /// Removes what an attempt left. What cannot be removed stays until the next start.
+    pub(super) fn discard_snapshot(&self, name: &str) {
         if let Err(error) = self.snapshots().discard(name) {
             tracing::warn!(snapshot = name, %error, "an unfinished snapshot stays until the next start");
         }

@@ -127,6 +127,9 @@ impl Master {
                 return master.change_meta(&table, changed);
             }
             check_for_modify_table(&table.descriptor, &changed, table.state != TableState::Enabled)?;
+            if !missing_in(&changed, &table.descriptor).is_empty() {
+                master.take_recovery_snapshot(&name)?;
+            }
             master.change_now(&table, changed)
         })
     }

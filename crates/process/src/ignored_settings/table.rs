@@ -74,11 +74,6 @@ pub(super) const IGNORED: &[Ignored] = &[
         "a handler that fails answers its call and continues; the server does not stop",
     ),
     Ignored::new(
-        &["hbase.snapshot.before.destructive.action.enabled"],
-        &["false"],
-        "no snapshot is taken before a table or a region is deleted or truncated",
-    ),
-    Ignored::new(
         &["hbase.master.normalizer.class"],
         &["SimpleRegionNormalizer"],
         "regions are normalized as by SimpleRegionNormalizer",
