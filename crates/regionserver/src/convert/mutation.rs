@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use evenkeel_common::cell::{FAMILY_BYTES_MAX, KeyValueBuilder, LATEST_TIMESTAMP};
-use evenkeel_common::{CellType, Durability, HBaseError, KeyValue, Result, quoted};
+use evenkeel_common::{CellRef, CellType, Durability, HBaseError, KeyValue, Result, quoted};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::pb::mutation_proto::{DeleteType, MutationType};
 use evenkeel_region::operations::{Mutation, MutationKind};
 use evenkeel_rpc::CellBlockReader;
+use prost::Message;
 
 use super::{attribute, boolean_attribute, check_row, missing, optional_time_range};
 
@@ -17,6 +18,8 @@ const ATTRIBUTE_TTL: &str = "_ttl";
 const ATTRIBUTE_RETURN_RESULTS: &str = "_rr_";
 /// Bytes that HBase counts for a cell beside its KeyValue: the length prefix.
 const CELL_LENGTH_BYTES: usize = 4;
+/// More than the bytes of a cell beside its row, family, qualifier, value and tags.
+const CELL_FIXED_BYTES_MAX: usize = 64;
 
 /// Converts a mutation with its cells, which come from `block` if the message gives their number,
 /// else from the message. Rejects cells larger than `cell_bytes_max`
@@ -52,6 +55,32 @@ pub fn read(
         return_results: boolean_attribute(&proto.attribute, ATTRIBUTE_RETURN_RESULTS).unwrap_or(true),
         nonce: nonce(proto, kind),
     })
+}
+
+/// Checks the sizes of the cells of a mutation that [`read`] would take from `block`. A mutation
+/// that is invalid in any other way passes.
+///
+/// # Errors
+/// `DoNotRetryIOException` if a cell is larger than `cell_bytes_max`.
+pub fn check_sizes(
+    proto: &pb::MutationProto,
+    block: &mut CellBlockReader,
+    cell_bytes_max: usize,
+) -> Result<()> {
+    match read(proto, block, 0) {
+        Ok(mutation) => mutation.cells.iter().try_for_each(|cell| check_size(cell.as_cell(), cell_bytes_max)),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Returns true if a cell of a mutation may be larger than `cell_bytes_max`, judged by the bytes
+/// of the block or message that has it.
+pub fn may_exceed(proto: &pb::MutationProto, block: &CellBlockReader, cell_bytes_max: usize) -> bool {
+    let bytes = match proto.associated_cell_count.unwrap_or(0) {
+        1.. => block.remaining_bytes(),
+        _ => proto.encoded_len(),
+    };
+    cell_bytes_max != 0 && bytes.saturating_add(CELL_FIXED_BYTES_MAX) > cell_bytes_max
 }
 
 /// Skips the cells of a mutation that is not processed. Stops silently at the end of the block.
@@ -234,13 +263,19 @@ fn check_cells(cells: &[KeyValue], cell_bytes_max: usize) -> Result<()> {
     for cell in cells.iter().map(KeyValue::as_cell) {
         check_timestamp(cell.timestamp())?;
         cell.check()?;
-        let size = cell.key_value_len() + CELL_LENGTH_BYTES;
-        if cell_bytes_max != 0 && size > cell_bytes_max {
-            let what = format!("Cell[{cell:?}] with size {size} exceeds limit of {cell_bytes_max} bytes");
-            return Err(HBaseError::do_not_retry(what));
-        }
+        check_size(cell, cell_bytes_max)?;
     }
     Ok(())
+}
+
+/// Checks the size of a cell as HBase counts it (`RSRpcServices.checkCellSizeLimit`).
+fn check_size(cell: CellRef<'_>, cell_bytes_max: usize) -> Result<()> {
+    let size = cell.key_value_len() + CELL_LENGTH_BYTES;
+    if cell_bytes_max == 0 || size <= cell_bytes_max {
+        return Ok(());
+    }
+    let what = format!("Cell[{cell:?}] with size {size} exceeds limit of {cell_bytes_max} bytes");
+    Err(HBaseError::do_not_retry(what))
 }
 
 fn durability(proto: &pb::MutationProto) -> Result<Durability> {

@@ -134,6 +134,21 @@ fn large_cells_are_refused_with_their_size() {
 }
 
 #[test]
+fn long_blocks_and_messages_may_have_cells_that_are_too_large() {
+    let cell = put(b"r", &[0; 100]);
+    let size = cell.as_cell().key_value_len() + 4;
+    let in_block = proto(MutationType::Put, Some(b"r"), 1);
+    let in_message = inline(MutationType::Put, vec![value(b"q", Some(&[0; 100]), None)]);
+    for (proto, mut block) in [(in_block, block(&[cell])), (in_message, no_block())] {
+        assert!(mutation::may_exceed(&proto, &block, size - 1), "{proto:?}");
+        assert!(!mutation::may_exceed(&proto, &block, 4 * size), "{proto:?}");
+        assert!(!mutation::may_exceed(&proto, &block, 0), "0 is no limit");
+        assert!(mutation::check_sizes(&proto, &mut block.clone(), size).is_ok());
+        refused(mutation::check_sizes(&proto, &mut block, size - 1), "exceeds limit");
+    }
+}
+
+#[test]
 fn cells_may_travel_inside_the_message() {
     let mut proto = inline(MutationType::Put, vec![value(b"q", Some(b"v"), None)]);
     proto.timestamp = Some(5);

@@ -15,7 +15,8 @@
 //! return cells too.
 //!
 //! A region that is not found, or whose quotas are used up, fails only its own actions; their cells
-//! are skipped. A quota of space refuses the Puts and Deletes of a region action together.
+//! are skipped. A quota of space, or a cell that is too large, refuses consecutive Puts and Deletes
+//! of a region action together.
 //!
 //! A batch that would have to wait, on a thread that may not, is made on a handler. The batches
 //! after it are made there, too, so that the last write to a cell is the one that stays.
@@ -442,8 +443,7 @@ impl MultiRun<'_> {
 
     fn run_separately(&mut self, at: usize, region: &Arc<Region>, region_action: &RegionAction) {
         let busy = self.server.check_memstore_limit(region);
-        let batch_of = |actions| check_batch(self.server, region, actions);
-        let mut allowed = Allowed { batch: batch_of(&region_action.actions), busy };
+        let mut allowed = Allowed { batch: self.check_batch(region, &region_action.actions), busy };
         let mut batch = Batch::default();
         let mut reader = GetReader::new(self.server, region, Wait::Allowed);
         for (slot, action) in region_action.actions.iter().enumerate() {
@@ -472,11 +472,20 @@ impl MultiRun<'_> {
                 }
             }
             if ends_batch(action) {
-                allowed.batch = batch_of(region_action.actions.get(slot + 1..).unwrap_or_default());
+                let rest = region_action.actions.get(slot + 1..).unwrap_or_default();
+                allowed.batch = self.check_batch(region, rest);
             }
             self.actions_left -= 1;
         }
         self.flush(at, region, &mut batch);
+    }
+
+    /// Checks what refuses the Puts and Deletes before the first Increment or Append together. In
+    /// HBase they are one batch, which is checked before any of it is applied
+    /// (`RSRpcServices.doBatchOp`).
+    fn check_batch(&self, region: &Region, actions: &[Action]) -> Result<()> {
+        check_batch_sizes(region, actions, &self.block)?;
+        check_batch_space(self.server, region, actions)
     }
 
     fn mutation(
@@ -490,8 +499,8 @@ impl MultiRun<'_> {
     ) {
         let read = mutation::read(proto, &mut self.block, region.cell_bytes_max());
         read.iter().for_each(|mutation| self.quota.add_mutation(&mutation.cells));
-        let checked = read.and_then(|mutation| {
-            allowed.check(self.server, region, mutation.kind)?;
+        let checked = allowed.check(self.server, region, proto).and(read).and_then(|mutation| {
+            allowed.busy.clone()?;
             Ok(mutation)
         });
         match checked {
@@ -626,37 +635,52 @@ impl MultiRun<'_> {
     }
 }
 
-/// What the state of a region and the quota of its table allow.
+/// What the state of a region, the quota of its table and the sizes of cells allow.
 struct Allowed {
     /// The error if there is no memory for writes.
     busy: Result<()>,
-    /// The error if the quota of space does not allow the Puts and Deletes up to the next Increment
-    /// or Append.
+    /// The error if the quota of space, or the size of a cell, does not allow the Puts and Deletes
+    /// up to the next Increment or Append.
     batch: Result<()>,
 }
 
 impl Allowed {
-    fn check(&self, server: &RegionServer, region: &Region, kind: MutationKind) -> Result<()> {
-        match kind {
-            MutationKind::Put | MutationKind::Delete => self.batch.clone()?,
-            MutationKind::Increment | MutationKind::Append => server.check_space(region, kind)?,
+    /// Checks what may refuse a valid mutation, except the memory for writes.
+    fn check(&self, server: &RegionServer, region: &Region, proto: &pb::MutationProto) -> Result<()> {
+        match mutation::kind(proto)? {
+            MutationKind::Put | MutationKind::Delete => self.batch.clone(),
+            kind => server.check_space(region, kind),
         }
-        self.busy.clone()
     }
 }
 
 /// Checks the Puts and Deletes before the first Increment or Append against the quota of space of
-/// their table. As in HBase, where they are one batch, they are refused together.
-fn check_batch(server: &RegionServer, region: &Region, actions: &[Action]) -> Result<()> {
+/// their table.
+fn check_batch_space(server: &RegionServer, region: &Region, actions: &[Action]) -> Result<()> {
     if !server.space_quotas().is_some_and(SpaceQuotas::is_enforcing) {
         return Ok(());
     }
-    let of_batch = actions.iter().take_while(|action| !ends_batch(action));
-    let mut kinds = of_batch.filter_map(Action::mutation).map(|mutation| match mutation.mutate_type() {
+    let mut kinds = batch_of(actions).map(|mutation| match mutation.mutate_type() {
         MutationType::Delete => MutationKind::Delete,
         _ => MutationKind::Put,
     });
     kinds.try_for_each(|kind| server.check_space(region, kind))
+}
+
+/// Checks the sizes of the cells of the Puts and Deletes before the first Increment or Append. The
+/// cells are read twice only if the request is long enough for one of them to be too large.
+fn check_batch_sizes(region: &Region, actions: &[Action], block: &CellBlockReader) -> Result<()> {
+    let max = region.cell_bytes_max();
+    if !batch_of(actions).any(|proto| mutation::may_exceed(proto, block, max)) {
+        return Ok(());
+    }
+    let mut block = block.clone();
+    batch_of(actions).try_for_each(|proto| mutation::check_sizes(proto, &mut block, max))
+}
+
+/// Returns the Puts and Deletes before the first Increment or Append.
+fn batch_of(actions: &[Action]) -> impl Iterator<Item = &pb::MutationProto> {
+    actions.iter().take_while(|action| !ends_batch(action)).filter_map(Action::mutation)
 }
 
 /// Returns true for an Increment or Append, before which HBase applies the Puts and Deletes that

@@ -225,6 +225,51 @@ fn a_bad_mutation_fails_alone_and_takes_its_cells() {
     assert_eq!((stored(&low, b"a").len(), stored(&low, b"b").len(), stored(&low, b"c").len()), (1, 0, 1));
 }
 
+/// HBase checks the sizes of a batch before it applies any of it. Gets do not divide a batch, and
+/// Increments do.
+#[test]
+fn a_cell_that_is_too_large_fails_the_puts_and_deletes_around_it() {
+    let (server, _) = TestServer::with_region();
+    let table = evenkeel_common::TableDescriptor::new("small".parse().expect("legal"))
+        .with_family(evenkeel_common::ColumnFamilyDescriptor::new(b"f").expect("legal"))
+        .with("hbase.server.keyvalue.maxsize", "100");
+    let region = server.open(b"", b"", table);
+    let increment = |index, row| mutation(index, MutationType::Increment, row, 1);
+    let actions = vec![
+        put_action(1, b"a"),
+        increment(2, b"i"),
+        put_action(3, b"b"),
+        get_action(4, b"a"),
+        put_action(5, b"c"),
+        put_action(6, b"d"),
+        increment(7, b"i"),
+        put_action(8, b"e"),
+    ];
+    let cells = [
+        cell(b"a", b"q", b"1"),
+        cell(b"i", b"q", one()),
+        cell(b"b", b"q", b"2"),
+        cell(b"c", b"q", &[7; 100]),
+        cell(b"d", b"q", b"3"),
+        cell(b"i", b"q", one()),
+        cell(b"e", b"q", b"4"),
+    ];
+    let reply = run(&server, vec![on(&region, actions)], &cells);
+    let entries = &reply.message.region_action_result[0].result_or_exception;
+    let errors: Vec<_> = entries.iter().map(|entry| name(entry.exception.as_ref())).collect();
+    let refused = "DoNotRetryIOException";
+    assert_eq!(errors, ["", "", refused, "", refused, refused, "", ""]);
+    for index in [2, 4, 5] {
+        let error = entries[index].exception.as_ref().expect("refused");
+        let text = String::from_utf8_lossy(error.value.as_deref().unwrap_or_default());
+        assert!(text.contains("exceeds limit of 100 bytes"), "{text}");
+    }
+    for (row, cells) in [(&b"a"[..], 1), (b"b", 0), (b"c", 0), (b"d", 0), (b"e", 1)] {
+        assert_eq!(stored(&region, row).len(), cells, "{}", String::from_utf8_lossy(row));
+    }
+    assert_eq!(stored(&region, b"i"), ["i/q=\0\0\0\0\0\0\0\u{2}"]);
+}
+
 #[test]
 fn an_atomic_action_applies_as_a_whole() {
     let (server, region) = TestServer::with_region();
