@@ -1,12 +1,14 @@
 //! [`CellSource`]: where a cell was read from, and the heap bytes that HBase counts for it.
 //!
 //! A scan's size limit counts `Cell.heapSize()`, which depends on the class of the cell: cells of a
-//! MemStore, of a plain block and of an encoded block have different classes. The limit decides
-//! which call of a scan returns which cell, so the same numbers are counted here. They are those of
-//! a JVM with compressed object pointers: an object header of 12 bytes, a reference of 4, an array
-//! header of 16, and sizes aligned to 8.
+//! MemStore, of a plain block and of an encoded block have different classes. Cells of a block of
+//! ROW_INDEX_V1 have the class of those of a plain block (`RowIndexSeekerV1.toCell`). The limit
+//! decides which call of a scan returns which cell, so the same numbers are counted here. They are
+//! those of a JVM with compressed object pointers: an object header of 12 bytes, a reference of 4,
+//! an array header of 16, and sizes aligned to 8.
 
 use evenkeel_common::CellRef;
+use evenkeel_hfile::DataBlockEncoding;
 
 /// `KeyValue.FIXED_OVERHEAD` and `ByteBufferKeyValue.FIXED_OVERHEAD`, aligned.
 const KEY_VALUE_BYTES: u64 = 32;
@@ -29,13 +31,24 @@ pub enum CellSource {
     /// A MemStore: a `ByteBufferKeyValue` in a chunk.
     #[default]
     MemStore,
-    /// A block without encoding: a `SizeCachedKeyValue`.
+    /// A block without encoding or of ROW_INDEX_V1: a `SizeCachedKeyValue`.
     PlainBlock,
-    /// A block with a data block encoding: an `OnheapDecodedCell`.
+    /// A block with another data block encoding: an `OnheapDecodedCell`.
     EncodedBlock,
 }
 
 impl CellSource {
+    /// Returns the source that is a block with this encoding.
+    #[inline]
+    pub fn of_block(encoding: DataBlockEncoding) -> Self {
+        match encoding {
+            DataBlockEncoding::None | DataBlockEncoding::RowIndexV1 => Self::PlainBlock,
+            DataBlockEncoding::Prefix | DataBlockEncoding::Diff | DataBlockEncoding::FastDiff => {
+                Self::EncodedBlock
+            }
+        }
+    }
+
     /// Returns the heap bytes that HBase counts for a cell.
     #[inline]
     pub fn heap_bytes(self, cell: &CellRef<'_>) -> u64 {
@@ -64,6 +77,7 @@ impl CellSource {
 #[cfg(test)]
 mod tests {
     use evenkeel_common::KeyValue;
+    use evenkeel_hfile::DataBlockEncoding;
 
     use super::CellSource;
 
@@ -79,5 +93,19 @@ mod tests {
         assert_eq!(CellSource::EncodedBlock.heap_bytes(&cell), 128);
         assert_eq!(CellSource::MemStore.key_only_heap_bytes(&cell), 88);
         assert_eq!(CellSource::PlainBlock.key_only_heap_bytes(&cell), 66);
+    }
+
+    #[test]
+    fn cells_of_row_index_v1_count_as_those_of_plain_blocks() {
+        let sources = [
+            (DataBlockEncoding::None, CellSource::PlainBlock),
+            (DataBlockEncoding::RowIndexV1, CellSource::PlainBlock),
+            (DataBlockEncoding::Prefix, CellSource::EncodedBlock),
+            (DataBlockEncoding::Diff, CellSource::EncodedBlock),
+            (DataBlockEncoding::FastDiff, CellSource::EncodedBlock),
+        ];
+        for (encoding, source) in sources {
+            assert_eq!(CellSource::of_block(encoding), source, "{encoding:?}");
+        }
     }
 }

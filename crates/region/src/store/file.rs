@@ -13,8 +13,7 @@ use bytes::Bytes;
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result, TryResult};
 use evenkeel_fs::{BlocksWeight, FileStatus};
 use evenkeel_hfile::{
-    DataBlockEncoding, HFileReader, HFileScanner, Half, InputResidency, OpenOptions, ReferenceRange,
-    ScanOptions, SeqIds, keys,
+    HFileReader, HFileScanner, Half, InputResidency, OpenOptions, ReferenceRange, ScanOptions, SeqIds, keys,
 };
 
 use self::bloom_bypass::BloomBypass;
@@ -397,10 +396,7 @@ impl LeafScanner for StoreFileScanner {
 
     #[inline]
     fn source(&self) -> CellSource {
-        match self.file.reader.encoding() {
-            DataBlockEncoding::None => CellSource::PlainBlock,
-            _ => CellSource::EncodedBlock,
-        }
+        CellSource::of_block(self.file.reader.encoding())
     }
 
     fn held_bytes(&self) -> u64 {

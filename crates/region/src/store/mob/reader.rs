@@ -10,7 +10,7 @@ use evenkeel_common::{
     CellRef, ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableName, TryError, TryResult, Wait,
 };
 use evenkeel_fs::FileSystem;
-use evenkeel_hfile::{DataBlockEncoding, HFileReader, HFileScanner, OpenOptions, ScanOptions};
+use evenkeel_hfile::{HFileReader, HFileScanner, OpenOptions, ScanOptions};
 
 use super::MobFileCache;
 use crate::operations::Scan;
@@ -223,10 +223,7 @@ impl MobResolver for MobScan {
             return Ok(MobCell { cell, shared_value: None, source: CellSource::default() });
         };
         metrics.count_scanned(cell.value().len() as u64);
-        let source = match scanner.reader().encoding() {
-            DataBlockEncoding::None => CellSource::PlainBlock,
-            _ => CellSource::EncodedBlock,
-        };
+        let source = CellSource::of_block(scanner.reader().encoding());
         let cell = cell.with_seq_id(reference.seq_id());
         Ok(MobCell { cell, shared_value: scanner.share_value(), source })
     }

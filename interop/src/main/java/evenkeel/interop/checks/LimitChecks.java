@@ -246,17 +246,20 @@ final class LimitChecks {
     }
   }
 
-  /** Cells a call, by the heap size of a cell's class: in memory, of a plain block, of an encoded one. */
+  /** Cells a call, by the heap size of a cell's class: in memory, of a block with whole cells, of an encoded one. */
   private void heapSize() throws IOException {
     ColumnFamilyDescriptor encoded =
         ColumnFamilyDescriptorBuilder.newBuilder(b("f")).setDataBlockEncoding(DataBlockEncoding.FAST_DIFF).build();
-    try (Table plain = suite.table("f"); Table diff = suite.table(encoded)) {
+    ColumnFamilyDescriptor whole =
+        ColumnFamilyDescriptorBuilder.newBuilder(b("f")).setDataBlockEncoding(DataBlockEncoding.ROW_INDEX_V1).build();
+    try (Table plain = suite.table("f"); Table diff = suite.table(encoded); Table rowIndex = suite.table(whole)) {
       Put wide = new Put(b("r"));
       for (int q = 0; q < 100; q++) {
         Rows.add(wide, String.format("f:q%02d", q), 1, String.format("v%02d", q));
       }
       plain.put(wide);
       diff.put(wide);
+      rowIndex.put(wide);
       Scan scan = new Scan().setMaxResultSize(3000).setAllowPartialResults(true);
       Scan keys = new Scan(scan).setFilter(new KeyOnlyFilter());
       Expect.lines(shape(plain, scan), "r:47+", "r:47+", "r:6");
@@ -266,6 +269,9 @@ final class LimitChecks {
       Expect.lines(shape(plain, scan), "r:46+", "r:46+", "r:8");
       Expect.lines(shape(plain, keys), "r:46+", "r:46+", "r:8");
       Expect.lines(shape(diff, scan), "r:24+", "r:24+", "r:24+", "r:24+", "r:4");
+      suite.admin.flush(rowIndex.getName());
+      Expect.lines(shape(rowIndex, scan), "r:46+", "r:46+", "r:8");
+      Expect.lines(shape(rowIndex, keys), "r:46+", "r:46+", "r:8");
     }
   }
 
