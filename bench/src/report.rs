@@ -7,6 +7,7 @@
 //! | [`servers`] | [`ServerVariant`], [`ReportContext`], [`Session`]: a server and its rows |
 //! | [`read_path`], [`write_path`], [`deploys`], [`ycsb`] | the rows of each report |
 //! | [`scan_flood`] | Gets and Puts beside scanners |
+//! | [`cluster`] | a RegionServer of a stock cluster on HDFS, beside a stopped DataNode, too |
 //! | [`metrics_switches`] | what stock HBase's metrics cost, by its switches |
 //! | `causes` | what the slow requests of bad seconds waited for |
 //! | `memory` | memory of a cell in a MemStore |
@@ -21,6 +22,7 @@
 //! ratio is below 1 and stays in the table.
 
 mod causes;
+pub mod cluster;
 pub mod deploys;
 mod hits;
 pub mod machine;
@@ -54,10 +56,11 @@ pub fn make(plan: &Plan) -> Result<(), String> {
         "ycsb" => ycsb::measure(&context, &mut results)?,
         "scan-flood" => scan_flood::measure(&context, &mut results)?,
         "metrics-switches" => metrics_switches::measure(&context, &mut results)?,
+        "cluster" => cluster::measure(&context, &mut results)?,
         other => {
             return Err(format!(
-                "no report is called {other}: read-path, write-path, deploys, ycsb, scan-flood or \
-                 metrics-switches"
+                "no report is called {other}: read-path, write-path, deploys, ycsb, scan-flood, \
+                 metrics-switches or cluster"
             ));
         }
     }

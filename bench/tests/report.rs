@@ -95,6 +95,27 @@ fn the_switches_of_stock_hbase() {
     }
 }
 
+/// On HDFS, with ZooKeeper and an HMaster; one DataNode is stopped for ten seconds.
+#[test]
+fn the_report_of_a_cluster_on_evenkeel() {
+    let folder = folder();
+    let text = short("cluster", &["--servers=evenkeel"], folder.path());
+    assert_files_fit(&text, folder.path(), "cluster");
+    for row in
+        ["1. Put, one caller, hsync", "3. Get, from DataNodes", "5. those Puts", "6. Puts, 500 a second"]
+    {
+        assert!(text.contains(&format!("\n## {row}")), "{row} is missing:\n{text}");
+    }
+    // Every Put of the ten seconds and of those around them counts.
+    let stopped = text.split("## Puts while a DataNode is stopped").nth(1).expect("the section");
+    let line = stopped.lines().find(|line| line.starts_with("| Evenkeel |")).expect("a line");
+    let puts: u64 =
+        line.trim_end_matches(" |").rsplit(' ').next().and_then(|n| n.parse().ok()).expect("a count");
+    assert!((7_000..8_000).contains(&puts), "{line}");
+    let trips: Vec<_> = text.lines().filter(|line| line.starts_with("| Evenkeel, h")).collect();
+    assert!(trips.len() == 2 && !text.contains("NaN"), "{text}");
+}
+
 #[test]
 fn the_other_reports_on_evenkeel() {
     for (report, row) in [

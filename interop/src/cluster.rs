@@ -33,6 +33,15 @@ pub enum ClusterStorage {
     Directory,
 }
 
+/// How the process of a RegionServer is started.
+#[derive(Clone, Debug)]
+pub enum RegionServerProcess {
+    /// HBase's server in this JVM.
+    Stock(StockJvm),
+    /// Evenkeel's, by a command that ends with its binary: `taskset -c 0 evenkeel`.
+    Evenkeel(Vec<String>),
+}
+
 /// A running cluster, without its RegionServers.
 pub struct Cluster {
     folder: PathBuf,
@@ -59,6 +68,18 @@ impl Cluster {
     /// # Errors
     /// As [`Cluster::start`].
     pub fn start_with(storage: ClusterStorage, own: &[(&str, &str)]) -> Result<Self, String> {
+        Self::start_with_settings(storage, own, &[])
+    }
+
+    /// As [`Cluster::start_with`], with settings of `hdfs-site.xml`.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub fn start_with_settings(
+        storage: ClusterStorage,
+        own: &[(&str, &str)],
+        of_hdfs: &[(&str, &str)],
+    ) -> Result<Self, String> {
         let folder = run_folder("cluster")?;
         let zookeeper_port = free_port()?;
         let mut settings = settings(&folder, zookeeper_port);
@@ -66,8 +87,8 @@ impl Cluster {
         let zookeeper = zookeeper(&folder, zookeeper_port)?;
         let hdfs = match storage {
             ClusterStorage::Directory => None,
-            ClusterStorage::Hdfs(datanodes) => Some(HdfsCluster::start(datanodes, &[])?),
-            ClusterStorage::HdfsPair(datanodes) => Some(HdfsCluster::start_pair(datanodes, &[])?),
+            ClusterStorage::Hdfs(datanodes) => Some(HdfsCluster::start(datanodes, of_hdfs)?),
+            ClusterStorage::HdfsPair(datanodes) => Some(HdfsCluster::start_pair(datanodes, of_hdfs)?),
         };
         if let Some(hdfs) = &hdfs {
             copy_hadoop_conf(hdfs, &folder)?;
@@ -94,7 +115,8 @@ impl Cluster {
 
     fn start_master(&mut self) -> Result<(), String> {
         let class = [HMASTER, "start"];
-        self.master = Some(stock(&self.folder, &self.master_name(), &self.of_master, &class, 384)?);
+        self.master =
+            Some(stock(&self.folder, &self.master_name(), &self.of_master, &class, &small_jvm(384))?);
         Ok(())
     }
 
@@ -197,16 +219,35 @@ impl Cluster {
         name: &str,
         own: &[(&str, &str)],
     ) -> Result<Server, String> {
+        let process = match kind {
+            ServerKind::Stock => RegionServerProcess::Stock(small_jvm(384)),
+            ServerKind::Evenkeel => {
+                RegionServerProcess::Evenkeel(vec![evenkeel_binary()?.display().to_string()])
+            }
+        };
+        self.start_regionserver_as(&process, name, own)
+    }
+
+    /// As [`Cluster::start_regionserver`], in a given process.
+    ///
+    /// # Errors
+    /// As [`Cluster::start_regionserver`].
+    pub fn start_regionserver_as(
+        &self,
+        process: &RegionServerProcess,
+        name: &str,
+        own: &[(&str, &str)],
+    ) -> Result<Server, String> {
         let port = free_port()?;
         let mut settings = self.settings.clone();
         settings.insert("hbase.regionserver.port".into(), port.to_string());
         settings.extend(own.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-        let server = match kind {
-            ServerKind::Stock => {
+        let server = match process {
+            RegionServerProcess::Stock(jvm) => {
                 let class = ["org.apache.hadoop.hbase.regionserver.HRegionServer", "start"];
-                stock(&self.folder, name, &settings, &class, 384)?
+                stock(&self.folder, name, &settings, &class, jvm)?
             }
-            ServerKind::Evenkeel => self.evenkeel(name, settings, None)?,
+            RegionServerProcess::Evenkeel(command) => self.evenkeel(name, settings, command.clone())?,
         };
         let pid = server.pid();
         wait_until(&server, pid, || TcpStream::connect(("127.0.0.1", port)).is_ok())?;
@@ -223,20 +264,18 @@ impl Cluster {
         for key in ["hbase.regionserver.port", "hbase.regionserver.info.port"] {
             settings.insert(key.into(), free_port()?.to_string());
         }
-        self.evenkeel(&format!("without-{thread}"), settings, Some(thread))
+        let panics = format!("EVENKEEL_TEST_PANIC={thread}");
+        let command = vec!["env".to_owned(), panics, evenkeel_binary()?.display().to_string()];
+        self.evenkeel(&format!("without-{thread}"), settings, command)
     }
 
     fn evenkeel(
         &self,
         name: &str,
         settings: BTreeMap<String, String>,
-        panics: Option<&str>,
+        mut command: Vec<String>,
     ) -> Result<Server, String> {
-        let mut command: Vec<_> = panics
-            .into_iter()
-            .flat_map(|thread| ["env".to_owned(), format!("EVENKEEL_TEST_PANIC={thread}")])
-            .collect();
-        command.extend([evenkeel_binary()?.display().to_string(), "regionserver".to_owned()]);
+        command.push("regionserver".to_owned());
         let folder = self.folder.join(name);
         write_site(&folder, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
         add_hadoop_conf(&self.folder, &folder)?;
@@ -313,10 +352,17 @@ fn zookeeper(folder: &Path, port: u16) -> Result<Server, String> {
     fs::write(&conf, text).map_err(|e| format!("cannot write {}: {e}", conf.display()))?;
     let conf = conf.display().to_string();
     let class = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", &conf];
-    let server = stock(folder, "zookeeper", &BTreeMap::new(), &class, 96)?;
+    let server = stock(folder, "zookeeper", &BTreeMap::new(), &class, &small_jvm(96))?;
     let pid = server.pid();
     wait_until(&server, pid, || TcpStream::connect(("127.0.0.1", port)).is_ok())?;
     Ok(server)
+}
+
+/// The JVM of a process of tests.
+fn small_jvm(heap_mib: u32) -> StockJvm {
+    let heap = format!("-Xmx{heap_mib}m");
+    let flags = vec![heap, "-XX:+UseSerialGC".into(), "-XX:TieredStopAtLevel=1".into()];
+    StockJvm { flags, ..StockJvm::small() }
 }
 
 /// Starts a stock process in `folder/name`, with its log in `name.log` beside that folder.
@@ -325,16 +371,16 @@ fn stock(
     name: &str,
     settings: &BTreeMap<String, String>,
     class: &[&str],
-    heap_mib: u32,
+    jvm: &StockJvm,
 ) -> Result<Server, String> {
     let conf = folder.join(name);
     write_site(&conf, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
     copy_stock_conf(&conf)?;
     add_hadoop_conf(folder, &conf)?;
-    let jvm = StockJvm::small();
-    let mut command = vec![jvm.java.display().to_string()];
+    let mut command = jvm.under.clone();
+    command.push(jvm.java.display().to_string());
     command.extend(toolchain::jvm_flags());
-    command.extend([format!("-Xmx{heap_mib}m"), "-XX:+UseSerialGC".into(), "-XX:TieredStopAtLevel=1".into()]);
+    command.extend(jvm.flags.iter().cloned());
     command.push(format!("-Devenkeel.log.file={}.log", conf.display()));
     command.extend(["-cp".into(), toolchain::server_class_path(&conf)?]);
     command.extend(class.iter().map(|&arg| arg.to_owned()));

@@ -392,7 +392,9 @@ impl Results {
         if row.is_over_time() {
             self.worst_seconds(row, out);
         }
-        if row.servers.values().all(|r| r.tally.rows_written > 0 && r.tally.rows_read == 0) {
+        // On a cluster it is the DataNodes that write.
+        let is_of_storage = report != "cluster";
+        if is_of_storage && row.servers.values().all(|r| r.tally.rows_written > 0 && r.tally.rows_read == 0) {
             self.write_amplification(row, out);
         }
         row.note.iter().for_each(|note| out.push_str(&format!("\n{note}\n")));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::servers::ServerVariant;
-use super::{deploys, scan_flood};
+use super::{cluster, deploys, scan_flood};
 
 /// Warm-up of the first row on each process of a JVM.
 const FIRST_WARMUP_S: f64 = 30.0;
@@ -14,6 +14,8 @@ const START_AND_LOAD_S: (f64, f64) = (30.0, 12.0);
 /// The same for a deploy, which loads four times the cache; HBase's stop may take 20 of the
 /// seconds.
 const DEPLOY_START_AND_LOAD_S: (f64, f64) = (70.0, 25.0);
+/// The same for the report `cluster`, with its cluster and two tables.
+const CLUSTER_START_AND_LOAD_S: (f64, f64) = (120.0, 90.0);
 /// Seconds to read hit counters around a measurement.
 const HITS_S: f64 = 4.0;
 /// Measurements of the read path with hit counters.
@@ -26,7 +28,7 @@ const ROW_LEAST_S: f64 = 1.5;
 /// A report's sizes and paths.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// `read-path`, `write-path`, `deploys`, `ycsb`, `scan-flood` or `metrics-switches`.
+    /// `read-path`, `write-path`, `deploys`, `ycsb`, `scan-flood`, `metrics-switches` or `cluster`.
     pub report: String,
     /// The command line, for the report.
     pub command: String,
@@ -110,6 +112,7 @@ impl Plan {
                 (sum(deploys::rows_of), sum(|n| deploys::STARTS[n - 1]))
             }
             "scan-flood" => scan_flood::MEASUREMENTS,
+            "cluster" => (cluster::MEASUREMENTS, 1.0),
             _ => (6.0, 1.0),
         };
         let begin = |variant: &ServerVariant| {
@@ -120,7 +123,8 @@ impl Plan {
             "deploys" if self.deploys.contains(&6) => deploys::rows_of(6) as f64 * HITS_S,
             _ => 0.0,
         };
-        let begins: f64 = self.servers.iter().map(|variant| begin(variant) + hits).sum();
+        let fixed = if self.report == "cluster" { cluster::stop_row_s(false) } else { 0.0 };
+        let begins: f64 = self.servers.iter().map(|variant| begin(variant) + hits + fixed).sum();
         let measured = (minutes * 60.0 * BOUND_PART - begins) / self.servers.len().max(1) as f64;
         let steady = if self.report == "write-path" { measured * 0.4 } else { 0.0 };
         let row = (measured - steady) / rows;
@@ -135,7 +139,11 @@ impl Plan {
     }
 
     fn start_and_load_s(&self, variant: ServerVariant) -> f64 {
-        let of = if self.report == "deploys" { DEPLOY_START_AND_LOAD_S } else { START_AND_LOAD_S };
+        let of = match self.report.as_str() {
+            "deploys" => DEPLOY_START_AND_LOAD_S,
+            "cluster" => CLUSTER_START_AND_LOAD_S,
+            _ => START_AND_LOAD_S,
+        };
         if variant.is_jvm() { of.0 } else { of.1 }
     }
 
@@ -221,7 +229,7 @@ fn joined(words: &[String]) -> Vec<String> {
 }
 
 fn usage() -> String {
-    "report read-path|write-path|deploys|ycsb|scan-flood|metrics-switches [--short | --minutes=N] [--servers=g1,zgc,evenkeel] [--rows=N] [--seconds=S] \
+    "report read-path|write-path|deploys|ycsb|scan-flood|metrics-switches|cluster [--short | --minutes=N] [--servers=g1,zgc,evenkeel] [--rows=N] [--seconds=S] \
      [--warmup=S] [--first-warmup=S] [--steady=S] [--steady-rate=N] [--heap-mib=N] [--cache-mib=N] [--deploys=1,2,3,4,5,6] \
      [--server-core=N] [--load-core=N] [--out=DIR]"
         .to_owned()
@@ -263,6 +271,9 @@ mod tests {
                 + plan.first_warmup_of(ServerVariant::Evenkeel);
             assert!(each * 2.0 + starts * first < minutes * 60.0, "{report}: {plan:?}");
         }
+        let cluster = of("cluster --minutes=30 --servers=g1,zgc,evenkeel").expect("reads");
+        assert!(cluster.seconds > 10.0 && cluster.seconds < 30.0, "{cluster:?}");
+        assert!(of("cluster --minutes=6 --servers=g1,zgc,evenkeel").is_err(), "starting takes longer");
         assert!(of("deploys --minutes=30").expect("reads").seconds > 4.0);
         assert!(of("deploys --minutes=20 --deploys=1,2,3,5").expect("reads").seconds > 10.0);
         let three = of("deploys --minutes=30 --servers=g1,zgc,evenkeel").expect_err("loading takes longer");

@@ -92,7 +92,7 @@ fn cached(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
 
 /// The mean number of rows of a scan from a random row; scans near the end of the table are
 /// shorter.
-fn rows_scanned(rows: i64) -> f64 {
+pub(super) fn rows_scanned(rows: i64) -> f64 {
     let (rows, most) = (rows as f64, SCAN_ROWS.min(rows) as f64);
     most - most * most / (2.0 * rows)
 }

@@ -9,6 +9,7 @@ use evenkeel_client::{ClientConfig, Connection, Error};
 use evenkeel_common::TableName;
 use evenkeel_pe::server::ServerProcess;
 use evenkeel_pe::{Options, PeError, Report, Target, run, run_together};
+use interop::cluster::RegionServerProcess;
 use interop::server::{Server, StockJvm, evenkeel_binary, start_evenkeel_as, start_stock_as};
 
 use super::machine::{Jdk, newest_jdk, pin_this_process};
@@ -145,13 +146,7 @@ impl ReportContext {
         cache_mib: u64,
         own: &Settings,
     ) -> Result<Session<'_>, String> {
-        let mut all = settings(&[
-            ("hbase.bucketcache.ioengine", "offheap"),
-            ("hbase.bucketcache.size", &cache_mib.to_string()),
-            ("hfile.block.cache.size", L1_SHARE),
-        ]);
-        all.extend(own.iter().cloned());
-        self.start_as_set(variant, cache_mib, &all)
+        self.start_as_set(variant, cache_mib, &with_off_heap_cache(cache_mib, own))
     }
 
     /// Starts a server with only these and the common settings. Evenkeel has the same bytes where
@@ -165,12 +160,52 @@ impl ReportContext {
         cache_mib: u64,
         own: &Settings,
     ) -> Result<Session<'_>, String> {
+        self.start_with(variant, cache_mib, &self.all_settings(variant, cache_mib, own)?)
+    }
+
+    /// The settings of a server: the common ones, and these. Evenkeel has the same bytes where
+    /// HBase has shares of its heap.
+    fn all_settings(
+        &self,
+        variant: ServerVariant,
+        cache_mib: u64,
+        own: &Settings,
+    ) -> Result<Settings, String> {
         let mut all = common_settings()?;
         match variant {
             ServerVariant::Evenkeel => all.extend(in_one_budget(own, self.plan.heap_mib, cache_mib)),
             _ => all.extend(own.iter().cloned()),
         }
-        self.start_with(variant, cache_mib, &all)
+        Ok(all)
+    }
+
+    /// The process of a RegionServer of a cluster, and its settings, with an off-heap cache as
+    /// [`ReportContext::start`].
+    ///
+    /// # Errors
+    /// A message about the missing part.
+    pub(super) fn region_server(
+        &self,
+        variant: ServerVariant,
+        own: &Settings,
+    ) -> Result<(RegionServerProcess, Settings), String> {
+        let cache_mib = self.plan.cache_mib;
+        let all = self.all_settings(variant, cache_mib, &with_off_heap_cache(cache_mib, own))?;
+        let mut under = self.under();
+        let process = match variant {
+            ServerVariant::Evenkeel => {
+                under.push(self.binary.display().to_string());
+                RegionServerProcess::Evenkeel(under)
+            }
+            ServerVariant::StockG1 => RegionServerProcess::Stock(self.jvm("g1", cache_mib, under)?),
+            ServerVariant::StockZgc => RegionServerProcess::Stock(self.jvm("zgc", cache_mib, under)?),
+        };
+        Ok((process, all))
+    }
+
+    /// The command that confines a server to its core.
+    fn under(&self) -> Vec<String> {
+        ["taskset", "-c", &self.plan.server_core.to_string()].map(str::to_owned).to_vec()
     }
 
     fn start_with(
@@ -179,7 +214,7 @@ impl ReportContext {
         direct_mib: u64,
         all: &Settings,
     ) -> Result<Session<'_>, String> {
-        let under = ["taskset", "-c", &self.plan.server_core.to_string()].map(str::to_owned).to_vec();
+        let under = self.under();
         let server = match variant {
             ServerVariant::Evenkeel => start_evenkeel_as(&self.binary, &under, all)?,
             ServerVariant::StockG1 => start_stock_as(&self.jvm("g1", direct_mib, under)?, all)?,
@@ -215,8 +250,19 @@ fn read_conf(name: &str) -> Result<String, String> {
     fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
+/// Settings of a row on a server with an off-heap cache for data blocks.
+fn with_off_heap_cache(cache_mib: u64, own: &Settings) -> Settings {
+    let mut all = settings(&[
+        ("hbase.bucketcache.ioengine", "offheap"),
+        ("hbase.bucketcache.size", &cache_mib.to_string()),
+        ("hfile.block.cache.size", L1_SHARE),
+    ]);
+    all.extend(own.iter().cloned());
+    all
+}
+
 /// Settings of every server of every report.
-fn common_settings() -> Result<Settings, String> {
+pub(super) fn common_settings() -> Result<Settings, String> {
     let text = read_conf("server.properties")?;
     let pairs = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
     Ok(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
@@ -237,8 +283,20 @@ pub struct Session<'a> {
 
 impl<'a> Session<'a> {
     fn new(context: &'a ReportContext, variant: ServerVariant, server: Server) -> Result<Self, String> {
-        let masters = server.setting("hbase.masters").ok_or("a server without a master")?;
-        let mut client = ClientConfig::new([masters]);
+        let masters = server.setting("hbase.masters").ok_or("a server without a master")?.to_owned();
+        Self::of_server(context, variant, server, ClientConfig::new([masters]))
+    }
+
+    /// The rows on a server that clients reach by this configuration.
+    ///
+    /// # Errors
+    /// If the server has ended.
+    pub(super) fn of_server(
+        context: &'a ReportContext,
+        variant: ServerVariant,
+        server: Server,
+        mut client: ClientConfig,
+    ) -> Result<Self, String> {
         // A stock master answers some time before it assigns regions.
         client.retries = 30;
         let process = ServerProcess::of_pid(server.pid() as i32).ok_or("the server is gone")?;
@@ -293,6 +351,16 @@ impl<'a> Session<'a> {
         let targets: Vec<_> = loads.iter().map(|options| (&self.target, options)).collect();
         let reports = run_together(&targets).into_iter().zip(loads);
         reports.map(|(report, options)| self.outcome(report, options)).collect()
+    }
+
+    /// How clients reach the server.
+    pub(super) fn client(&self) -> &ClientConfig {
+        &self.target.client
+    }
+
+    /// Ends the server by `kill -9`.
+    pub(super) fn kill(self) {
+        self.server.kill();
     }
 
     /// The server's process.

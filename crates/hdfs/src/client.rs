@@ -20,13 +20,14 @@ use crate::excluded::ExcludedDataNodes;
 use crate::lease::{BrokenFile, Leases};
 use crate::log_writer::LogWriter;
 use crate::namenode::{FILE_PERMISSION, NameNode, NewFile};
+use crate::stall::StallBudget;
 use crate::statistics::{ReadCounters, ReadStatistics};
 use crate::{Settings, lease, recovery};
 
 /// A client of one name service. Clones share its state.
 #[derive(Clone, Debug)]
 pub struct HdfsClient {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// The state shared by the files of a client.
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) namenode: NameNode,
     pub(crate) excluded: ExcludedDataNodes,
+    pub(crate) stall_budget: Arc<StallBudget>,
     pub(crate) leases: Leases,
     pub(crate) pool: DataNodePool,
     pub(crate) short_circuit: ShortCircuit,
@@ -52,6 +54,7 @@ impl HdfsClient {
         let shared = Arc::new(Shared {
             namenode: NameNode::new(&settings),
             excluded: ExcludedDataNodes::default(),
+            stall_budget: Arc::default(),
             leases: Leases::default(),
             pool: DataNodePool::new(&settings),
             short_circuit: ShortCircuit::new(&settings),
@@ -194,7 +197,10 @@ impl Shared {
         let why = output.failure().unwrap_or_default();
         tracing::warn!(path, why, "a file ends without being closed");
         for node in output.failed() {
-            self.excluded.add(&node, why);
+            match output.is_stalled() {
+                true => self.excluded.add_stalled(&node, why),
+                false => self.excluded.add(&node, why),
+            }
         }
         self.give_up(path.to_owned(), file_id);
     }

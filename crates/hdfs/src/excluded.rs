@@ -3,8 +3,9 @@
 //! The NameNode keeps choosing a dead DataNode for minutes, until it notices the missing
 //! heartbeats. Therefore a DataNode that refused a connection or broke a block is excluded for
 //! [`EXCLUSION`], and so is one that acknowledged [`SLOW_ACKS`] packets slowly within
-//! [`SLOW_WINDOW`]. At most [`EXCLUDED_MAX`] are excluded at a time; the list is cleared when the
-//! NameNode finds no other DataNode. The attempts to create one block avoid more, if more fail:
+//! [`SLOW_WINDOW`]. One that stalled (`crate::stall`) is excluded for a shorter time, unless it has
+//! been slow as often. At most [`EXCLUDED_MAX`] are excluded at a time; the list is cleared when
+//! the NameNode finds no other DataNode. The attempts to create one block avoid more, if more fail:
 //! `crate::log_writer`.
 
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::block::output::SlowAck;
 use crate::hadoop::hdfs::DatanodeInfoProto;
+use crate::stall;
 
 /// How long a DataNode stays excluded. A NameNode declares one dead after 10.5 minutes.
 pub(crate) const EXCLUSION: Duration = Duration::from_secs(300);
@@ -54,12 +56,22 @@ struct Inner {
 impl ExcludedDataNodes {
     /// Excludes a DataNode for [`EXCLUSION`] from now.
     pub(crate) fn add(&self, node: &DatanodeInfoProto, why: &str) {
+        self.add_for(node, EXCLUSION, why);
+    }
+
+    /// Excludes a DataNode that stalled: briefly, unless it is slow often.
+    pub(crate) fn add_stalled(&self, node: &DatanodeInfoProto, why: &str) {
+        let is_often = self.count_slow(&node.id.datanode_uuid) >= SLOW_ACKS;
+        self.add_for(node, if is_often { EXCLUSION } else { stall::EXCLUSION }, why);
+    }
+
+    fn add_for(&self, node: &DatanodeInfoProto, exclusion: Duration, why: &str) {
         let mut inner = self.inner.lock();
         inner.nodes.retain(|(known, _)| known.id.datanode_uuid != node.id.datanode_uuid);
         if inner.nodes.len() >= EXCLUDED_MAX {
             inner.nodes.remove(0);
         }
-        inner.nodes.push((node.clone(), clock::monotonic() + EXCLUSION));
+        inner.nodes.push((node.clone(), clock::monotonic() + exclusion));
         tracing::warn!(datanode = %node.id.ip_addr, port = node.id.xfer_port, why, "DataNode avoided");
     }
 
@@ -125,6 +137,20 @@ mod tests {
         assert_eq!(names(&excluded), ["c", "a", "d"]);
         excluded.clear();
         assert!(names(&excluded).is_empty());
+    }
+
+    #[test]
+    fn a_datanode_that_stalls_often_is_excluded_for_long() {
+        let excluded = ExcludedDataNodes::default();
+        let left = || {
+            let inner = excluded.inner.lock();
+            inner.nodes.first().map(|(_, until)| until.duration_since(clock::monotonic()))
+        };
+        for stalls in 1..=SLOW_ACKS {
+            excluded.add_stalled(&node("a"), "test");
+            let is_short = left().is_some_and(|left| left <= stall::EXCLUSION);
+            assert_eq!(is_short, stalls < SLOW_ACKS, "{stalls}: {:?}", left());
+        }
     }
 
     #[test]

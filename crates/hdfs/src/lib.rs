@@ -37,6 +37,7 @@
 //! | [`recovery`] | lease recovery |
 //! | [`rpc`] | connections, call ids, retries, failover |
 //! | [`settings`] | [`Settings`]: `core-site.xml` and `hdfs-site.xml` |
+//! | `stall` | when a log leaves a DataNode that stalls |
 //! | [`statistics`] | [`ReadStatistics`]: bytes read, and hedged reads |
 //! | `wire` | delimited messages on a socket |
 //!
@@ -57,6 +58,7 @@ pub mod namenode;
 pub mod recovery;
 pub mod rpc;
 pub mod settings;
+mod stall;
 pub mod statistics;
 mod wire;
 

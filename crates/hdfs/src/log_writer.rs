@@ -7,7 +7,8 @@
 //! number may be in flight.
 //!
 //! **Failure.** A bad status, a closed connection, or a packet without an acknowledgement for
-//! `Settings::ack_timeout` breaks the log: every unacknowledged flush fails, the next log excludes
+//! `Settings::ack_timeout` breaks the log, and so does one DataNode that stalls while all others
+//! acknowledge (`crate::stall`): every unacknowledged flush fails, the next log excludes
 //! the failed DataNode, and the lease of the file is recovered in the background. The thread of the
 //! heartbeats notices the failure of an idle log ([`LogWriter::is_broken`]). The log never
 //! continues on the other DataNodes, because lease recovery truncates a block to its shortest
@@ -37,6 +38,7 @@ use crate::error::{HdfsError, RemoteException, Result};
 use crate::hadoop::hdfs::{DatanodeInfoProto, ExtendedBlockProto, LocatedBlockProto};
 use crate::lease::{BrokenFile, OpenFile, SharedOutput};
 use crate::namenode::NewFile;
+use crate::stall::{self, StallLimit};
 
 pub use crate::block::output::FlushLevel;
 
@@ -76,7 +78,7 @@ impl LogWriter {
         let lease = OpenFile::new(Arc::clone(&shared));
         let file_id = shared.create(path, file)?;
         let target = Target { path, file_id, previous: None };
-        let output = match open_block(&shared, target, Layout::FanOut) {
+        let mut output = match open_block(&shared, target, Layout::FanOut) {
             Ok(output) => output,
             Err(e) => {
                 shared.leases.add_broken(BrokenFile::unused(path.to_owned(), file_id));
@@ -87,6 +89,10 @@ impl LogWriter {
         let replicas = output.locations().len();
         if replicas < replicas_wanted {
             tracing::warn!(path, replicas, replicas_wanted, "a log has fewer replicas than requested");
+        } else if let Some(timeout) =
+            shared.settings.stall_timeout.filter(|_| replicas >= stall::REPLICAS_MIN)
+        {
+            output.limit_stalls(StallLimit::new(timeout, &shared.stall_budget));
         }
         let output = Arc::new(Mutex::new(output));
         shared.leases.add_output(&output, path, file_id);

@@ -84,6 +84,9 @@ pub struct Settings {
     pub short_circuit: Option<ShortCircuitSettings>,
     /// How long a packet of a log may stay without an acknowledgement.
     pub ack_timeout: Duration,
+    /// How long one DataNode of a log may lack an acknowledgement that all others have sent, before
+    /// the log breaks; `None`: for `ack_timeout`.
+    pub stall_timeout: Option<Duration>,
     /// What each DataNode of a chain adds to `socket_timeout`: `READ_TIMEOUT_EXTENSION` of
     /// `HdfsConstants`.
     pub chain_timeout_extension: Duration,
@@ -117,6 +120,7 @@ impl Settings {
             hedged_threshold: Duration::from_millis(500),
             short_circuit: None,
             ack_timeout: Duration::from_secs(10),
+            stall_timeout: None,
             chain_timeout_extension: Duration::from_secs(5),
             create_attempts_max: 10,
             recovery_delay: Duration::from_secs(35),

@@ -5,6 +5,7 @@
 //! | `hbase.rootdir` | an `hdfs:` URI, or a path when `fs.defaultFS` is one |
 //! | `hbase.regionserver.hlog.blocksize`, `.replication` | block size and replication of a log |
 //! | `hbase.regionserver.wal.roll.on.sync.ms` | a log unacknowledged for this time breaks |
+//! | `evenkeel.wal.datanode.stall.ms` | a log breaks if one DataNode is behind for this time |
 //! | `hbase.lease.recovery.timeout` | time limit for the recovery of a dead server's file |
 //! | `hbase.regionserver.checksum.verify` | false: HDFS's checksums are verified as well |
 //!
@@ -22,6 +23,8 @@ use crate::{io_error, settings};
 const BLOCK_BYTES_MIN: u64 = 1 << 20;
 /// Block sizes must be multiples of a checksum chunk.
 const CHUNK_BYTES: u64 = 512;
+/// The time in milliseconds for which one DataNode of a log may be behind all others.
+const STALL_MS: i64 = 50;
 
 /// Returns the file system of `hbase.rootdir`.
 ///
@@ -54,12 +57,20 @@ fn of_servers(conf: &Configuration, of_hdfs: HdfsSettings) -> Result<HdfsSetting
         Ok::<_, HBaseError>(Duration::from_millis(ms.max(1).unsigned_abs()))
     };
     Ok(HdfsSettings {
+        stall_timeout: stall_timeout(conf)?,
         log_replication: log_replication(conf, of_hdfs.log_replication)?,
         log_block_bytes: log_block_bytes(conf, of_hdfs.log_block_bytes)?,
         ack_timeout: ms("hbase.regionserver.wal.roll.on.sync.ms", of_hdfs.ack_timeout)?,
         recovery_timeout: ms("hbase.lease.recovery.timeout", of_hdfs.recovery_timeout)?,
         ..of_hdfs
     })
+}
+
+/// A time of 0 disables it.
+fn stall_timeout(conf: &Configuration) -> Result<Option<Duration>> {
+    let ms = conf.get_time_or("evenkeel.wal.datanode.stall.ms", TimeUnit::Milliseconds, STALL_MS);
+    let ms = u64::try_from(ms.map_err(io_error)?).unwrap_or(0);
+    Ok((ms > 0).then(|| Duration::from_millis(ms)))
 }
 
 fn log_replication(conf: &Configuration, default: u16) -> Result<u16> {
@@ -124,5 +135,16 @@ mod tests {
         ];
         assert_eq!(of(&set), Ok((2, 1 << 20, 3_000)));
         assert!(of(&[("hbase.regionserver.hlog.replication", "0")]).is_err());
+    }
+
+    #[test]
+    fn the_limit_of_stalls_is_read() {
+        let stall_ms = |value: &[&str]| {
+            let pairs: Vec<_> = value.iter().map(|ms| ("evenkeel.wal.datanode.stall.ms", *ms)).collect();
+            let settings = of_servers(&conf(&pairs), HdfsSettings::of_namenodes(["nn:8020"]));
+            settings.expect("read").stall_timeout.map(|timeout| timeout.as_millis())
+        };
+        assert_eq!([stall_ms(&[]), stall_ms(&["80"])], [Some(50), Some(80)]);
+        assert_eq!([stall_ms(&["0"]), stall_ms(&["-1"])], [None, None]);
     }
 }

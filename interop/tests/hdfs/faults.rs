@@ -97,6 +97,25 @@ fn a_frozen_datanode_breaks_the_log_at_its_deadline() {
     roller.finish();
 }
 
+/// Long before the deadline, and no acknowledged byte is lost when it continues.
+#[test]
+fn a_log_leaves_a_frozen_datanode_that_all_others_are_ahead_of() {
+    let mut turn = Turn::take();
+    let settings = Settings { stall_timeout: Some(Duration::from_secs(1)), ..turn.settings() };
+    let mut roller = Roller::start(HdfsClient::new(settings).expect("threads"), "/stall");
+    roller.write(b"before");
+    assert!(!roller.writer.has_few_replicas());
+    let victim = datanode_of(&mut turn, &roller.writer);
+    turn.cluster().freeze_datanode(victim, true);
+    (0..50).for_each(|i| roller.write(&bytes(i, 1000)));
+    println!("the slowest write took {:?} while a DataNode was frozen", roller.stall);
+    assert!(roller.stall < Duration::from_secs(30), "{:?}", roller.stall);
+    assert_eq!((roller.logs.len(), roller.writer.replicas()), (2, 2), "one roll");
+    turn.cluster().freeze_datanode(victim, false);
+    roller.write(b"after");
+    roller.finish();
+}
+
 #[test]
 fn readers_continue_when_a_datanode_dies() {
     let mut turn = Turn::take();

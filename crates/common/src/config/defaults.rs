@@ -306,6 +306,7 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("evenkeel.rootdir.lock.wait.ms", Some("5000")),
     ("evenkeel.shutdown.timeout.ms", Some("60000")),
     ("evenkeel.slow.request.ms", Some("100")),
+    ("evenkeel.wal.datanode.stall.ms", Some("50")),
     ("hbase.hregion.memstore.mslab.enabled", Some("true")),
     ("hbase.hregion.memstore.mslab.chunksize", Some("2097152")),
     ("hbase.hregion.memstore.mslab.max.allocation", Some("262144")),

@@ -24,6 +24,9 @@
 //! its packets may wait long behind each other. It breaks after `Settings::chain_timeout` without
 //! progress, which is an acknowledgement or bytes that the socket accepts. Which DataNode of the
 //! chain is late is then unknown, so none is excluded.
+//!
+//! A fan-out with a [`StallLimit`] also breaks when all DataNodes but one have acknowledged a
+//! packet and that one does not: `crate::stall`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -37,6 +40,7 @@ use crate::Settings;
 use crate::block::packet::{self, CHUNK_BYTES, put_packet};
 use crate::block::peer::{DataNodeConnection, DataNodeError};
 use crate::hadoop::hdfs::{DatanodeInfoProto, ExtendedBlockProto, LocatedBlockProto};
+use crate::stall::StallLimit;
 
 /// The limit of unacknowledged bytes; a writer blocks beyond it.
 pub(crate) const IN_FLIGHT_BYTES_MAX: usize = 64 << 20;
@@ -74,6 +78,9 @@ struct InFlight {
     bytes: usize,
     since: Instant,
     first_ack: Option<Instant>,
+    acks: usize,
+    /// When all DataNodes but one had acknowledged it; `None` also if that one may take its time.
+    others_acked: Option<Instant>,
 }
 
 /// A DataNode that acknowledged a packet much later than another one.
@@ -105,6 +112,9 @@ pub(crate) struct BlockOutput {
     /// The time without an acknowledgement, or in a chain without progress, after which the output
     /// breaks.
     timeout: Duration,
+    stall_limit: Option<StallLimit>,
+    /// True if a stall broke the output.
+    is_stalled: bool,
     /// True after the last packet was sent: a DataNode that has acknowledged it closes its
     /// connection.
     last_packet_sent: bool,
@@ -150,12 +160,24 @@ impl BlockOutput {
             last_sent: clock::monotonic(),
             layout,
             timeout,
+            stall_limit: None,
+            is_stalled: false,
             last_packet_sent: false,
             failure: None,
             is_abandoned: false,
             failed: Vec::new(),
             slow: Vec::new(),
         })
+    }
+
+    /// Makes a fan-out break by stalls.
+    pub(crate) fn limit_stalls(&mut self, limit: StallLimit) {
+        self.stall_limit = Some(limit);
+    }
+
+    /// Returns true if a stall broke the output.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.is_stalled
     }
 
     /// Returns the block with the length that all DataNodes have acknowledged.
@@ -300,6 +322,8 @@ impl BlockOutput {
             bytes: bytes.len(),
             since: now,
             first_ack: None,
+            acks: 0,
+            others_acked: None,
         });
         self.in_flight_bytes += bytes.len();
         self.next_seqno += 1;
@@ -391,10 +415,15 @@ impl BlockOutput {
 
     /// Records the times at which one DataNode acknowledged packets `first..next`.
     fn record_acks(&mut self, location: usize, first: i64, next: i64) {
-        let (now, oldest) = (clock::monotonic(), self.acked_seqno());
+        let (now, oldest, others) =
+            (clock::monotonic(), self.acked_seqno(), self.peers.len().saturating_sub(1));
         for seqno in first..next {
             let index = usize::try_from(seqno - oldest).ok();
             let Some(packet) = index.and_then(|index| self.in_flight.get_mut(index)) else { continue };
+            packet.acks += 1;
+            if packet.acks == others {
+                packet.others_acked = Some(now);
+            }
             let took = now.duration_since(packet.since);
             match packet.first_ack {
                 None => packet.first_ack = Some(now),
@@ -418,8 +447,8 @@ impl BlockOutput {
         }
     }
 
-    /// Returns the time until the output breaks without an acknowledgement, or in a chain without
-    /// progress; `None` if nothing is unacknowledged.
+    /// Returns the time until the output breaks by a stall, without an acknowledgement, or in a
+    /// chain without progress; `None` if nothing is unacknowledged.
     fn time_left(&self) -> Option<Duration> {
         let oldest = self.in_flight.front()?;
         let progress = self.peers.iter().map(|peer| peer.progress).max();
@@ -427,10 +456,45 @@ impl BlockOutput {
             Layout::FanOut => oldest.since,
             Layout::Chain => progress.map_or(oldest.since, |at| at.max(oldest.since)),
         };
-        Some(self.timeout.saturating_sub(clock::since(since)))
+        let left = self.timeout.saturating_sub(clock::since(since));
+        Some(self.stall_time_left().map_or(left, |stall| stall.min(left)))
+    }
+
+    /// Returns the time until the output breaks because one DataNode is behind all others. The end
+    /// of a block may take its time, because no writer waits for it.
+    fn stall_time_left(&self) -> Option<Duration> {
+        let limit = self.stall_limit.as_ref().filter(|_| !self.last_packet_sent)?;
+        let others_acked = self.in_flight.front()?.others_acked?;
+        Some(limit.time_left(others_acked, self.in_flight_bytes))
+    }
+
+    /// Breaks the output if one DataNode stalls, unless too many have done so.
+    fn check_stall(&mut self) -> io::Result<()> {
+        if self.stall_time_left().is_none_or(|left| !left.is_zero()) {
+            return Ok(());
+        }
+        if !self.stall_limit.as_ref().is_some_and(StallLimit::take) {
+            self.in_flight.front_mut().into_iter().for_each(|packet| packet.others_acked = None);
+            return Ok(());
+        }
+        self.is_stalled = true;
+        let acked = self.acked_seqno();
+        self.fail_late(&format!("all other DataNodes have acknowledged packet {acked}"))
+    }
+
+    /// Breaks the output by the DataNodes that have not acknowledged the oldest packet.
+    fn fail_late(&mut self, why: &str) -> io::Result<()> {
+        let acked = self.acked_seqno();
+        let late = self.peers.iter().filter(|peer| peer.next_ack <= acked).map(|peer| DataNodeError {
+            location: peer.location,
+            error: io::Error::new(io::ErrorKind::TimedOut, why.to_owned()),
+        });
+        let late = late.collect();
+        self.fail_with(late)
     }
 
     fn check_deadline(&mut self) -> io::Result<()> {
+        self.check_stall()?;
         if self.time_left().is_none_or(|left| !left.is_zero()) {
             return Ok(());
         }
@@ -441,12 +505,7 @@ impl BlockOutput {
             self.peers.clear();
             return self.check();
         }
-        let late = self.peers.iter().filter(|peer| peer.next_ack <= acked).map(|peer| DataNodeError {
-            location: peer.location,
-            error: io::Error::new(io::ErrorKind::TimedOut, format!("packet {acked} was not acknowledged")),
-        });
-        let late = late.collect();
-        self.fail_with(late)
+        self.fail_late(&format!("packet {acked} was not acknowledged"))
     }
 
     /// Marks the output as broken if there are failures.

@@ -123,6 +123,74 @@ fn any_failure_of_one_datanode_breaks_the_log() {
     }
 }
 
+/// Settings with which a log breaks by a stall of 100 ms.
+fn of_stalls(cluster: &FakeCluster) -> crate::Settings {
+    let stall_timeout = Some(Duration::from_millis(100));
+    crate::Settings { stall_timeout, ..cluster.settings() }
+}
+
+#[test]
+fn a_datanode_that_stalls_is_left() {
+    let cluster =
+        FakeCluster::start(vec![Behavior::default(), on_packet(1, Ack::Silence), Behavior::default()]);
+    let client = crate::HdfsClient::new(of_stalls(&cluster)).expect("threads");
+    let log = client.create_log("/log", client.new_file()).expect("created");
+    let mut written = Written { log, bytes: Vec::new() };
+    written.flush(600).expect("the first");
+    let start = Instant::now();
+    let error = written.flush(600).expect_err("broken");
+    let took = start.elapsed();
+    assert!((Duration::from_millis(100)..Duration::from_secs(5)).contains(&took), "{took:?}");
+    assert_eq!((error.kind(), written.log.acked()), (ErrorKind::BrokenPipe, 600), "{error}");
+    eventually("the lease is recovered", || cluster.file.lock().is_closed);
+    // The next log has few replicas, so it waits for a DataNode that stalls.
+    let next = client.create_log("/next", client.new_file()).expect("created");
+    let bad = format!("127.0.0.1:{}", cluster.datanodes[1].port);
+    assert!(next.has_few_replicas() && !next.datanodes().contains(&bad), "{:?}", next.datanodes());
+}
+
+/// Delays the acknowledgement of each packet.
+fn late(ms: u64) -> Behavior {
+    let ack = move |_: &crate::fake::Packet| {
+        std::thread::sleep(Duration::from_millis(ms));
+        Ack::Success
+    };
+    Behavior { ack: Box::new(ack), ..Behavior::default() }
+}
+
+#[test]
+fn a_log_waits_for_datanodes_that_are_slow_together_and_for_one_of_two() {
+    let cases = [vec![Behavior::default(), late(400), late(450)], vec![Behavior::default(), late(400)]];
+    for behaviors in cases {
+        let cluster = FakeCluster::start(behaviors);
+        let replication = u16::try_from(cluster.datanodes.len()).expect("few");
+        let client = crate::HdfsClient::new(of_stalls(&cluster)).expect("threads");
+        let file = crate::NewFile { replication, ..client.new_file() };
+        let log = client.create_log("/log", file).expect("created");
+        let mut written = Written { log, bytes: Vec::new() };
+        written.flush(600).expect("acknowledged late");
+        assert_eq!(written.log.acked(), 600);
+    }
+}
+
+#[test]
+fn logs_that_break_by_stalls_are_limited() {
+    let cluster = FakeCluster::start(vec![Behavior::default(), late(300), Behavior::default()]);
+    let client = crate::HdfsClient::new(of_stalls(&cluster)).expect("threads");
+    let mut broken = 0;
+    loop {
+        client.shared.excluded.clear();
+        let log = client.create_log("/log", client.new_file()).expect("created");
+        let mut written = Written { log, bytes: Vec::new() };
+        match written.flush(600) {
+            Ok(()) => break,
+            Err(_) => broken += 1,
+        }
+        assert!(broken < 100, "it waits at last");
+    }
+    assert_eq!(broken, 3);
+}
+
 #[test]
 fn acknowledgements_may_come_in_pieces() {
     let pieces = || Behavior { ack: Box::new(|_| Ack::InPieces), ..Behavior::default() };
