@@ -21,6 +21,7 @@ use evenkeel_client::{ColumnFamilyDescriptor, Get, Put, ServerName, TableDescrip
 use interop::cluster::{Cluster, free_port};
 use interop::{Server, ServerKind};
 
+use crate::histories::Histories;
 use crate::scene::{LOAD, Load, Scene, TABLE, alone, connect, is_running, signal, storage, tested};
 
 /// The table whose region is split because it grows.
@@ -61,8 +62,8 @@ fn moves_and_server_crashes_lose_no_cell() {
 
     // The tested server dies with unflushed writes in its log: the Java server splits it.
     scene.move_table(TABLE, &our_name);
-    scene.move_table(LOAD, &our_name);
-    let load = Load::start(&scene.cluster);
+    let (load, histories) = (Load::start(&scene.cluster), Histories::start(&scene));
+    scene.move_load(&our_name);
     let written = scene.check(&written, &format!("put {TABLE} 1500 3000"), "the move of both tables");
     ours.kill();
     scene.wait_until_gone(&our_name);
@@ -103,6 +104,7 @@ fn moves_and_server_crashes_lose_no_cell() {
         kills_under_load(&mut scene, &load, ours)
     });
     load.end(&scene);
+    histories.end();
 }
 
 /// The server requests the split from the master, which makes it; the daughters have all rows.
@@ -266,7 +268,7 @@ fn datanode_dies(scene: &mut Scene, load: &Load) -> Server {
     let ours =
         scene.cluster.start_regionserver(tested(), "ours-3", &own).unwrap_or_else(|why| panic!("{why}"));
     let our_name = scene.name_of(&ours);
-    scene.move_table(LOAD, &our_name);
+    scene.move_load(&our_name);
     scene.wait_for("the pages of the tested server", || ours.page("/rs-status").ok());
     if tested() == ServerKind::Evenkeel {
         check_pages(&ours, &our_name);
@@ -314,7 +316,7 @@ fn kills_under_load(scene: &mut Scene, load: &Load, mut ours: Server) -> Server 
         let next = scene.cluster.start_regionserver(tested(), &format!("killed-{kill}"), &[]);
         ours = next.unwrap_or_else(|why| panic!("{why}"));
         let our_name = scene.name_of(&ours);
-        scene.move_table(LOAD, &our_name);
+        scene.move_load(&our_name);
         let stall = scene.wait_for("a write after the kill", || {
             Some(load.take_slowest()).filter(|stall| !stall.is_zero())
         });

@@ -4,7 +4,7 @@
 //! The steps are those of docs/operating/cluster.md:
 //!
 //! 1. A tested server joins two Java servers. Regions are moved to it and back while a stock client
-//!    scans them and another client writes (`EVENKEEL_CLUSTER_MOVES` times, 16 moves each).
+//!    scans them and another client writes (`EVENKEEL_CLUSTER_MOVES` times, 20 moves each).
 //! 2. Each Java server is decommissioned and stopped, and a tested server takes its place.
 //! 3. The stock shell and the tool for bulk loads change tables whose regions are all on tested
 //!    servers (`shell/cluster.rb`).
@@ -22,6 +22,7 @@ use evenkeel_client::ServerName;
 use interop::cluster::{Cluster, ClusterStorage, TIMEOUT};
 use interop::{Server, ServerKind, home, java, toolchain, work};
 
+use crate::histories::Histories;
 use crate::scene::{LOAD, Load, Scene, TABLE, alone, must, tested};
 
 /// Long enough for a restart of ZooKeeper on a busy machine.
@@ -40,7 +41,7 @@ fn servers_are_swapped_and_services_restarted() {
     let mut scene = Scene::new(cluster);
     let create = format!("create {TABLE} + put {TABLE} 0 2000 + digest {TABLE} + create {LOAD}");
     let written = scene.client(&create);
-    let load = Load::start(&scene.cluster);
+    let (load, histories) = (Load::start(&scene.cluster), Histories::start(&scene));
 
     let first_ours = must(scene.cluster.start_regionserver(tested(), "ours-1", &[]));
     moves_beside_scans(&scene, &written, [&first_ours, &second_java]);
@@ -71,6 +72,7 @@ fn servers_are_swapped_and_services_restarted() {
     let put = format!("put {TABLE} 1000 1500");
     let written = scene.check(&written, &put, "the tested servers were swapped");
     load.end(&scene);
+    histories.end();
 
     let last_ours = must(scene.cluster.start_regionserver(tested(), "ours-3", &[]));
     scene.move_table(LOAD, &scene.name_of(&last_ours));
@@ -80,7 +82,7 @@ fn servers_are_swapped_and_services_restarted() {
     third_java.wait_for_end();
 }
 
-/// Moves the regions of both tables between the two servers. Meanwhile a stock client reads all
+/// Moves the regions of all tables between the two servers. Meanwhile a stock client reads all
 /// cells of one again and again, each time the same.
 fn moves_beside_scans(scene: &Scene, written: &[String], servers: [&Server; 2]) {
     let rounds = std::env::var("EVENKEEL_CLUSTER_MOVES").ok().and_then(|text| text.parse().ok());
@@ -91,7 +93,7 @@ fn moves_beside_scans(scene: &Scene, written: &[String], servers: [&Server; 2]) 
         for _ in 0..rounds.unwrap_or(1) {
             for name in &names {
                 scene.move_table(TABLE, name);
-                scene.move_table(LOAD, name);
+                scene.move_load(name);
             }
         }
         must(fs::write(&end, "").map_err(|e| e.to_string()));
