@@ -7,7 +7,8 @@
 //! 2. The tested server is killed, and the Java server splits its log.
 //! 3. The tested server joins again. The Java server is killed, so the tested server gets all
 //!    regions, hbase:meta too, and splits the Java server's log.
-//! 4. The tested server is stopped past its session timeout, and exits when it continues. Further
+//! 4. The tested server is stopped past its session timeout, and exits when it continues. The
+//!    master declares two servers dead, one with regions and one without; both exit. Further
 //!    servers lose a thread each, say so and exit.
 //! 5. A DataNode is killed. Then the tested server is killed `EVENKEEL_CLUSTER_KILLS` times. By
 //!    its settings each of its calls is slow, so hbase:slowlog has rows of it. Its pages answer.
@@ -22,7 +23,7 @@ use interop::cluster::{Cluster, free_port};
 use interop::{Server, ServerKind};
 
 use crate::histories::Histories;
-use crate::scene::{LOAD, Load, Scene, TABLE, alone, connect, is_running, signal, storage, tested};
+use crate::scene::{LOAD, Load, Scene, TABLE, alone, connect, is_running, must, signal, storage, tested};
 
 /// The table whose region is split because it grows.
 const GROWING: &str = "growing";
@@ -95,6 +96,7 @@ fn moves_and_server_crashes_lose_no_cell() {
     signal(&ours, "-CONT");
     scene.wait_for("the fenced server to end by itself", || (!is_running(ours.pid())).then_some(()));
     scene.check(&written, &format!("flush {TABLE}"), "a server was stopped past its session");
+    servers_that_are_declared_dead_end(&scene, &load);
 
     if cfg!(debug_assertions) && tested() == ServerKind::Evenkeel {
         lost_threads_end_a_server(&scene);
@@ -201,6 +203,28 @@ fn metric(server: &Server, bean: &str, name: &str) -> u64 {
     let digits: String =
         rest.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
     digits.parse().expect("a number")
+}
+
+/// The master declares servers dead that are well: one is written to, the other learns it from the
+/// answer to its report.
+fn servers_that_are_declared_dead_end(scene: &Scene, load: &Load) {
+    let servers = ["declared-dead", "declared-dead-idle"]
+        .map(|name| must(scene.cluster.start_regionserver(tested(), name, &[])));
+    let names = servers.each_ref().map(|server| scene.name_of(server));
+    scene.move_load(&names[0]);
+    load.wait_for_writes(scene, "the move to a server that the master declares dead");
+    drop(scene.client(&format!("expire {} + expire {}", names[1], names[0])));
+    for (server, name) in servers.iter().zip(&names) {
+        scene.wait_for(&format!("the end of {name}"), || (!is_running(server.pid())).then_some(()));
+    }
+    let stall = load.wait_for_writes(scene, "a server was declared dead");
+    println!("the slowest write took {stall:?} when the master declared a server dead");
+    if tested() == ServerKind::Evenkeel {
+        let log = servers[1].folder().expect("its own").join("server.log");
+        let log = std::fs::read_to_string(log).expect("a log");
+        let last = log.lines().rfind(|line| line.starts_with("evenkeel: ")).unwrap_or_default();
+        assert!(last.contains("YouAreDeadException: Server REPORT rejected"), "{log}");
+    }
 }
 
 /// Threads whose death ends a RegionServer of a cluster: one of each kind.
