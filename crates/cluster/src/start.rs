@@ -27,7 +27,7 @@ use std::time::Duration;
 use evenkeel_common::clock;
 use evenkeel_common::thread::spawn_essential;
 use evenkeel_common::{Configuration, HBaseError, Result, ServerName};
-use evenkeel_fs::FileSystem;
+use evenkeel_fs::{FileSystem, Location};
 use evenkeel_metrics::{Record, Registry};
 use evenkeel_process::connections::DescriptorLimits;
 use evenkeel_process::info::{InfoParts, InfoPorts, InfoServers};
@@ -328,6 +328,7 @@ fn open_server(
             wals: storage.wals.clone(),
             stop: Arc::clone(&process.stop),
             settings: Arc::clone(runtime_settings),
+            conf: Arc::clone(&process.conf),
         },
         procedures: OnceLock::new(),
         hot_blocks: OnceLock::new(),
@@ -404,6 +405,10 @@ impl ServerHooks for ClusterHooks {
 
     fn close_region(&self, request: pb::CloseRegionRequest) -> Result<()> {
         self.procedures()?.close_region(request)
+    }
+
+    fn file_system(&self, location: &Location) -> Result<Arc<dyn FileSystem>> {
+        self.process.file_system(location)
     }
 
     fn hot_blocks(&self, request: pb::HotBlocksRequest) -> Result<()> {

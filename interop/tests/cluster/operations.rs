@@ -138,7 +138,8 @@ fn report(scene: &Scene, load: &Load, after: &str) {
     println!("{after}: the slowest write took {slowest:?}");
 }
 
-/// Runs `shell/cluster.rb` in the stock shell, and a bulk load by HBase's tool.
+/// Runs `shell/cluster.rb` in the stock shell, and bulk loads by HBase's tool: of files on HDFS,
+/// and of files of another file system.
 fn changes_of_tables(scene: &Scene) {
     let conf = must(scene.cluster.client_conf());
     let script = home().join("shell/cluster.rb").display().to_string();
@@ -148,13 +149,18 @@ fn changes_of_tables(scene: &Scene) {
     assert!(run.success && run.stdout.contains("every command ran"), "{}\n{}", run.stdout, run.failures());
 
     let hdfs = scene.cluster.hdfs().expect("on HDFS");
-    let load = format!("load=2=hdfs://{}/bulk-input", hdfs.authority());
-    let mut args: Vec<String> =
-        ["create", "write=0", "flush", "write=1", "check=1", &load, "check=2"].map(str::to_owned).to_vec();
+    let beside = format!("load=2=hdfs://{}/bulk-input", hdfs.authority());
+    // Files of the servers' machine, which they copy to HDFS.
+    let local = work().join("run").join(format!("bulk-input.{}", std::process::id()));
+    let elsewhere = format!("load=4=file://{}", local.display());
+    let phases = ["create", "write=0", "flush", "write=1", "check=1", &beside, "check=2", "write=3"];
+    let mut args = phases.map(str::to_owned).to_vec();
+    args.extend([elsewhere, "check=4".to_owned()]);
     let settings = [scene.cluster.client_settings(), hdfs.client_settings()].concat();
     args.extend(settings.iter().map(|(key, value)| format!("-D{key}={value}")));
     let run = must(java("evenkeel.interop.tables.BulkLoadTable", &args).label("cluster-bulk-load").run());
     assert!(run.success, "{}", run.failures());
+    must(fs::remove_dir_all(&local).map_err(|e| e.to_string()));
 }
 
 /// The active NameNode dies and the other one takes over, under writes. Then it is in safe mode for
