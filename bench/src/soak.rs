@@ -16,8 +16,8 @@
 //!
 //! - rows with an owner show one complete write, from the last acknowledged to the last attempted
 //!   one;
-//! - histories of shared rows are linearizable ([`history`]), and the rows keep their last read
-//!   state;
+//! - histories of shared rows are linearizable ([`interop::history`]), and the rows keep their last
+//!   read state;
 //! - bulk loads are complete or absent, snapshots and restores show the right rows;
 //! - deleted data never reappears;
 //! - every table is served, without a restart, and leftovers can be removed;
@@ -32,18 +32,14 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`history`] | histories of rows, and the check that they are linearizable |
 //! | [`process`] | the server's process and its disk faults |
-//! | [`registers`] | workers on shared rows |
 //! | [`owned_rows`] | workers that own their rows |
 //! | [`schema_changes`] | the administrator |
 //! | [`process_sampler`] | memory and descriptors over time |
 
-pub mod history;
 pub mod owned_rows;
 pub mod process;
 pub mod process_sampler;
-pub mod registers;
 pub mod schema_changes;
 
 use std::collections::BTreeMap;
@@ -57,6 +53,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenkeel_client::{ClientConfig, Connection, Error};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
+use interop::registers::{self, Registers};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
@@ -64,7 +61,6 @@ use rustix::process::Signal;
 use self::owned_rows::OwnedRows;
 use self::process::{DiskFault, Server};
 use self::process_sampler::ProcessSampler;
-use self::registers::Registers;
 use self::schema_changes::{KINDS, SchemaChanges};
 
 /// The table of rows with an owner.
@@ -167,7 +163,7 @@ impl FailedStep {
 /// The state that tasks of an epoch share.
 #[derive(Default)]
 pub struct Running {
-    over: AtomicBool,
+    over: Arc<AtomicBool>,
     starts: AtomicU64,
 }
 
@@ -297,7 +293,7 @@ impl<'a> Soak<'a> {
             watch,
             durability,
             owned: OwnedRows::default(),
-            registers: Registers::default(),
+            registers: Registers::new(),
             changes: SchemaChanges::new(folder),
         })
     }
@@ -354,7 +350,7 @@ impl<'a> Soak<'a> {
         let running = Arc::new(Running::default());
         let (patient, once) = (self.connect(100).await?, self.connect(0).await?);
         let once_table = once.table(REGISTERS.parse().map_err(|e| format!("{e}"))?);
-        let registers = self.registers.start(epoch, &once_table, &running, &mut self.rng);
+        let registers = self.registers.start(epoch, &once_table, &running.over, &mut self.rng);
         let rows = patient.table(ROWS.parse().map_err(|e| format!("{e}"))?);
         let owned = self.owned.start(&rows, &running, &mut self.rng);
 

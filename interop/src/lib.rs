@@ -12,6 +12,10 @@
 //! - [`cluster`]: a stock cluster of separate processes, and RegionServers in it;
 //! - [`hdfs`]: a NameNode and DataNodes of stock HDFS, which tests kill and restart.
 //!
+//! Beside them, for a server or a cluster of any kind:
+//! - [`history`]: histories of rows, and the check that they are linearizable;
+//! - [`registers`]: workers on shared rows, which make these histories.
+//!
 //! The binaries `hfile_tool` and `wal_tool` are Evenkeel's side of the test `exchange`: they write
 //! and read the store files and WALs that stock HBase's classes read and write.
 //!
@@ -23,7 +27,9 @@
 
 pub mod cluster;
 pub mod hdfs;
+pub mod history;
 pub mod java;
+pub mod registers;
 pub mod server;
 pub mod toolchain;
 

@@ -206,23 +206,4 @@ impl MasterConnection for ClusterConnection {
 }
 
 #[cfg(test)]
-mod tests {
-    use evenkeel_client::RemoteException;
-
-    use super::*;
-
-    fn exception(class: &str) -> Error {
-        Error::Remote(Box::new(RemoteException::new(class, "text")))
-    }
-
-    #[test]
-    fn a_permanent_refusal_is_not_retried() {
-        let refused = exception("org.apache.hadoop.hbase.ClockOutOfSyncException");
-        assert!(hbase_error("RegionServerStartup", &refused).is_do_not_retry());
-        let dead = exception("org.apache.hadoop.hbase.YouAreDeadException");
-        assert!(is_of(&dead, YOU_ARE_DEAD) && hbase_error("", &dead).is_do_not_retry());
-        let later = exception("org.apache.hadoop.hbase.ipc.ServerNotRunningYetException");
-        assert!(!hbase_error("RegionServerStartup", &later).is_do_not_retry());
-        assert!(!hbase_error("", &Error::Connection("lost".into())).is_do_not_retry());
-    }
-}
+mod tests;

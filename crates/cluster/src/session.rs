@@ -4,9 +4,9 @@
 //! Two tasks run on the thread of the cluster's connections:
 //! - **pings**: reads this server's znode ten times per session timeout, after a sync, which
 //!   ZooKeeper's leader answers. Each response extends the [`Lease`]. The task aborts the server
-//!   ([`Abort`]) if the lease ends, the session has expired, or the znode is gone. Until the server
-//!   is registered, which may take arbitrarily long, another task only extends the lease; if it
-//!   ends, the start fails at its first write.
+//!   ([`Abort`]) if the lease ends, the session has expired, or the znode is gone. While the
+//!   start waits for the cluster, which may take arbitrarily long, another task only extends the
+//!   lease; if it ends, the start fails at its first write.
 //! - **watches**: reads the master, the RegionServers and the locations of hbase:meta whenever one
 //!   of them changes, into a [`ClusterView`] that any thread reads without waiting.
 
@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -182,7 +183,7 @@ impl Session {
         }
     }
 
-    /// Starts the two tasks for a server that is about to announce itself.
+    /// Starts the two tasks for a server that is about to register and announce itself.
     pub fn watch(
         self: &Arc<Self>,
         server: &ServerName,
@@ -213,15 +214,27 @@ impl Session {
         Ok(())
     }
 
-    /// Removes this server's znode, so that the master declares it gone at once. Best effort.
-    pub fn withdraw(&self, server: &ServerName) {
+    /// Ends the lease of a server whose start has failed, and removes its znode, which it may have
+    /// created.
+    pub fn abandon(self: &Arc<Self>, server: &ServerName) {
+        self.lease.end();
+        self.withdraw(server);
+    }
+
+    /// Removes this server's znode, if it exists, so that the master declares it gone at once. Best
+    /// effort.
+    pub fn withdraw(self: &Arc<Self>, server: &ServerName) {
         self.is_announced.store(false, Ordering::Release);
-        let path = self.path_of(server);
-        let delete = async { timeout(WITHDRAW_TIMEOUT, self.client.delete(&path, None)).await };
-        let gone = self.runtime.block_on(delete);
-        if let Ok(Err(error)) = gone {
-            tracing::warn!(path, %error, "this server's znode could not be removed; it expires with the session");
-        }
+        let (session, path, (tell, told)) = (Arc::clone(self), self.path_of(server), channel());
+        // The thread of the connections may have died, which drops the task.
+        self.runtime.spawn(async move {
+            match session.client.delete(&path, None).await {
+                Ok(()) | Err(ZkError::NoNode) => {}
+                Err(error) => tracing::warn!(path, %error, "this server's znode could not be removed; it expires with the session"),
+            }
+            drop(tell.send(()));
+        });
+        drop(told.recv_timeout(WITHDRAW_TIMEOUT));
     }
 
     /// Returns the version in the znode of a RegionServer; `None` if the znode cannot be read.
@@ -242,7 +255,7 @@ impl Session {
         format!("{}/{server}", self.paths.rs)
     }
 
-    /// Extends the lease while the start waits for the cluster, for a master and for storage.
+    /// Extends the lease while the start waits for the cluster.
     async fn ping_until_watched(self: Arc<Self>) {
         let interval = self.ping_interval();
         while self.lease.holds() && !self.is_watched.load(Ordering::Acquire) {
@@ -256,8 +269,10 @@ impl Session {
     async fn ping(self: Arc<Self>, own: String, abort: Arc<Abort>) {
         let interval = self.ping_interval();
         loop {
+            // A ping that began before the znode was created proves nothing.
+            let was_announced = self.is_announced.load(Ordering::Acquire);
             match self.ping_once(&own, interval).await {
-                Ok(Some(false)) if self.is_announced.load(Ordering::Acquire) => {
+                Ok(Some(false)) if was_announced && self.is_announced.load(Ordering::Acquire) => {
                     return abort.now("this server's znode is gone: other servers consider it dead");
                 }
                 Ok(_) => {}
@@ -443,7 +458,7 @@ fn zk(what: &str, error: &ZkError) -> HBaseError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::net::TcpListener;
 
     use evenkeel_common::Configuration;
@@ -488,7 +503,7 @@ mod tests {
     }
 
     /// A runtime with a thread, which ends when the sender is dropped.
-    fn runtime() -> (Handle, oneshot::Sender<()>) {
+    pub(crate) fn runtime() -> (Handle, oneshot::Sender<()>) {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let (stop, stopped) = oneshot::channel();
         let handle = runtime.handle().clone();
@@ -496,26 +511,25 @@ mod tests {
         (handle, stop)
     }
 
-    fn port() -> (TcpListener, u16) {
+    pub(crate) fn port() -> (TcpListener, u16) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("a socket");
         let port = listener.local_addr().expect("bound").port();
         (listener, port)
     }
 
-    /// Serves an empty tree that grants sessions of a second, and returns its port.
-    fn serve_zookeeper(runtime: &Handle) -> u16 {
+    /// Serves a tree with sessions of a second, and returns its port.
+    pub(crate) fn serve_zookeeper(runtime: &Handle, tree: Arc<ZnodeTree>) -> u16 {
         let (listener, port) = port();
         let config = ZkConfig { session_timeout_min_ms: 1, tick_ms: 100, ..ZkConfig::default() };
         runtime.spawn(async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            evenkeel_zookeeper::serve(listener, Arc::new(ZnodeTree::new()), config, std::future::pending())
-                .await
+            evenkeel_zookeeper::serve(listener, tree, config, std::future::pending()).await
         });
         port
     }
 
-    fn settings(port: u16) -> ClusterSettings {
+    pub(crate) fn settings(port: u16) -> ClusterSettings {
         let mut conf = Configuration::new();
         conf.set("hbase.zookeeper.quorum", format!("127.0.0.1:{port}"));
         conf.set("zookeeper.session.timeout", "1000");
@@ -525,7 +539,7 @@ mod tests {
     #[test]
     fn the_lease_holds_while_a_start_waits_for_longer_than_a_session() {
         let (runtime, _stop) = runtime();
-        let settings = settings(serve_zookeeper(&runtime));
+        let settings = settings(serve_zookeeper(&runtime, Arc::default()));
         let failure = FailureReason::default();
         let session = Session::open(&runtime, &settings, &failure).expect("a session");
         assert!(session.client.session_timeout() <= Duration::from_secs(1));
@@ -536,10 +550,20 @@ mod tests {
     }
 
     #[test]
+    fn a_start_that_failed_changes_nothing_afterwards() {
+        let (runtime, _stop) = runtime();
+        let settings = settings(serve_zookeeper(&runtime, Arc::default()));
+        let session = Session::open(&runtime, &settings, &Arc::default()).expect("a session");
+        session.abandon(&ServerName::new("host", 16020, 7));
+        assert!(!session.lease().holds());
+    }
+
+    #[test]
     fn a_server_that_has_lost_its_leader_does_not_extend_the_lease() {
         let (runtime, _stop) = runtime();
         let (listener, follower) = port();
-        runtime.spawn(serve_cut_off_follower(listener, serve_zookeeper(&runtime)));
+        let zookeeper = serve_zookeeper(&runtime, Arc::default());
+        runtime.spawn(serve_cut_off_follower(listener, zookeeper));
         let session = Session::open(&runtime, &settings(follower), &Arc::default()).expect("a session");
         let read = async { session.client.check_stat("/").await };
         runtime.block_on(read).expect("it answers reads").expect("the root");

@@ -4,17 +4,22 @@
 //! - 2: [`Session::open`], [`Session::wait_for_cluster`]: opens the session with its lease, which
 //!   pings extend from then on, and waits for an active master and the cluster's id
 //! - 3: `take_ports`: the RPC port listens; the info port answers and shows the progress
-//! - 4: `register`: registers the server with the master, which returns the root directory;
-//!   `open_file_systems` opens its file system
-//! - 5: `open_storage`: creates `WALs/<server>`, which must not exist before; caches, background
-//!   threads
-//! - 6: `open_server`: creates the RegionServer and the executor of procedures
-//! - 7: `serve`: the ports answer, the chore runs and reports the load
-//! - 8: [`RegionServer::announce`]: creates the ephemeral znode, upon which the master begins to
-//!   use the server
+//! - 4: `register`: registers the server with the master, which returns the root directory
+//! - 5: [`MasterConnection::announce`]: creates the ephemeral znode, by which masters see that the
+//!   server is alive
+//! - 6: `open_file_systems` opens the file system of the root directory; `open_storage` creates
+//!   `WALs/<server>`, which must not exist before; caches, background threads
+//! - 7: `open_server`: creates the RegionServer and the executor of procedures
+//! - 8: `serve`: the ports answer, the chore runs and reports the load
+//!
+//! **The znode exists before the log directory, and for as long as the directory is in use.** A
+//! master that becomes active declares each server dead that has a directory and no znode. And a
+//! master learns only from the znode that a registered server is gone: with the znode first, a
+//! start that dies anywhere leaves nothing that no master looks at. A start that fails removes the
+//! znode, so that nobody waits for the session to expire.
 //!
 //! The master may send regions as soon as step 4 is done; its RPCs wait in the port's backlog until
-//! step 7.
+//! step 8.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,7 +27,7 @@ use std::time::Duration;
 use evenkeel_common::clock;
 use evenkeel_common::thread::spawn_essential;
 use evenkeel_common::{Configuration, HBaseError, Result, ServerName};
-use evenkeel_fs::FileSystem;
+use evenkeel_fs::{FileSystem, Location};
 use evenkeel_metrics::{Record, Registry};
 use evenkeel_process::connections::DescriptorLimits;
 use evenkeel_process::info::{InfoParts, InfoPorts, InfoServers};
@@ -32,7 +37,9 @@ use evenkeel_process::ports::{PortBudgets, RpcPort};
 use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Hooks, Process, RpcEndpoint, Storage, executor_config, registry};
 use evenkeel_process::status::{self, Status, StatusParts};
-use evenkeel_process::{LogLevels, ProcessControl, Settings, ignored_settings, settings, storage};
+use evenkeel_process::{
+    ConfigurationSource, LogLevels, ProcessControl, Settings, ignored_settings, settings, storage,
+};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::WalRoot;
@@ -100,36 +107,11 @@ pub(crate) fn start(
     let connections = Connections::start(&process)?;
     let session = Session::open(&connections.runtime, &cluster, &process.failure)?;
     session.wait_for_cluster()?;
-    let abort =
-        Abort::new(Arc::clone(&process.failure), Arc::clone(&process.stop), Arc::clone(session.lease()));
-    let ports = take_ports(&process, &session, &log_levels)?;
-    process.readiness.set_starting("registering with the master");
-    let version = process.settings.regionserver.version.clone();
-    let master = ClusterConnection::new(&session, &connections.runtime, &cluster, &version);
-    let name = register(&mut process, &*master)?;
-    open_file_systems(&mut process, session.lease())?;
-    session.watch(&name, &abort, on_cluster_stop(&process));
-    let nonces = process.nonces();
-    process.readiness.set_starting("opening the write-ahead logs and caches");
-    let storage = open_storage(&process, &name, &nonces, &ports.shared.limits)?;
-    let runtime_settings = RuntimeSettings::new(
-        &process.current_conf,
-        source,
-        Arc::clone(&log_levels),
-        &process.settings.region,
-    );
-    let parts = (&process, &storage, &abort, &runtime_settings);
-    let peers = ClusterPeers::new(&session, &connections.runtime, &version);
-    let (regionserver, transitions) = open_server(parts, &cluster, &ports, &name, (&master, peers), &nonces)?;
-    runtime_settings.serve(&regionserver);
-    process.readiness.set_starting("starting to answer");
-    let serving = serve((&process, &storage), ports, (&session, &nonces), &regionserver, &log_levels)?;
-    process.readiness.set_serving(&storage.wals, Vec::new);
-    master.send_reports(&abort);
-    slow_log_table::start(&connections.runtime, &regionserver, &process.conf, &process.clock)?;
-    quotas::start(&connections.runtime, &regionserver, &process.conf, (&session, &master))?;
-    zookeeper_procedures::start(&session, &abort, &transitions, &process.conf, &process.supervisor)?;
-    regionserver.announce()?;
+    let settings = &process.settings;
+    let name = ServerName::new(&settings.host, settings.regionserver_port, process.clock.now_ms());
+    let joined = join(&mut process, &name, (&cluster, &connections.runtime, &session), (source, &log_levels));
+    let Joined { storage, regionserver, transitions, abort, serving } =
+        joined.inspect_err(|_| session.abandon(&name)).map_err(|error| reason(&process, error))?;
     tracing::info!(server = %name, "joined the cluster");
     Ok(ClusterServer {
         process,
@@ -150,6 +132,72 @@ pub(crate) fn start(
         sampler: serving.sampler,
         started_in: clock::since(began),
     })
+}
+
+/// A server that has a reason to fail may fail to start by its consequences.
+fn reason(process: &Process, error: HBaseError) -> HBaseError {
+    process.failure.get().map_or(error, HBaseError::io)
+}
+
+/// The parts of a server that has joined.
+struct Joined {
+    storage: Storage,
+    regionserver: Arc<RegionServer>,
+    transitions: Arc<Transitions>,
+    abort: Arc<Abort>,
+    serving: Serving,
+}
+
+/// Steps 3 to 8. After an error nothing of the server is left but what it has written, and perhaps
+/// its znode.
+fn join(
+    process: &mut Process,
+    name: &ServerName,
+    (cluster, runtime, session): (&ClusterSettings, &Handle, &Arc<Session>),
+    (source, log_levels): (ConfigurationSource, &Arc<dyn LogLevels>),
+) -> Result<Joined> {
+    let abort =
+        Abort::new(Arc::clone(&process.failure), Arc::clone(&process.stop), Arc::clone(session.lease()));
+    session.watch(name, &abort, on_cluster_stop(process));
+    let ports = take_ports(process, session, log_levels)?;
+    let version = process.settings.regionserver.version.clone();
+    let master = ClusterConnection::new(session, runtime, cluster, &version);
+    let nonces = process.nonces();
+    let limits = &ports.shared.limits;
+    let storage = enter(process, &*master, (name, ports.info_port), session.lease(), (&nonces, limits))?;
+    let runtime_settings =
+        RuntimeSettings::new(&process.current_conf, source, Arc::clone(log_levels), &process.settings.region);
+    let parts = (&*process, &storage, &abort, &runtime_settings);
+    let peers = ClusterPeers::new(session, runtime, &version);
+    let (regionserver, transitions) = open_server(parts, cluster, &ports, name, (&master, peers), &nonces)?;
+    runtime_settings.serve(&regionserver);
+    process.readiness.set_starting("starting to answer");
+    let serving = serve((process, &storage), ports, (session, &nonces), &regionserver, log_levels)?;
+    process.readiness.set_serving(&storage.wals, Vec::new);
+    master.send_reports(&abort);
+    slow_log_table::start(runtime, &regionserver, &process.conf, &process.clock)?;
+    quotas::start(runtime, &regionserver, &process.conf, (session, &master))?;
+    zookeeper_procedures::start(session, &abort, &transitions, &process.conf, &process.supervisor)?;
+    match process.failure.get() {
+        None => Ok(Joined { storage, regionserver, transitions, abort, serving }),
+        Some(reason) => Err(HBaseError::io(reason)),
+    }
+}
+
+/// Steps 4 to 6.
+fn enter(
+    process: &mut Process,
+    master: &dyn MasterConnection,
+    (name, info_port): (&ServerName, u16),
+    lease: &Arc<Lease>,
+    (nonces, limits): (&Arc<NonceManager>, &DescriptorLimits),
+) -> Result<Storage> {
+    process.readiness.set_starting("registering with the master");
+    register(process, master, name, lease)?;
+    master_connection::announce(master, name, info_port, &process.settings.regionserver.version)?;
+    process.readiness.set_starting("opening the write-ahead logs and caches");
+    open_file_systems(process, lease)?;
+    open_storage(process, name, nonces, limits)
 }
 
 fn on_cluster_stop(process: &Process) -> Arc<dyn Fn() + Send + Sync> {
@@ -201,22 +249,25 @@ fn info_parts(
     }
 }
 
-/// Step 4. Retries until a master accepts; gives up if the master rejects the server permanently.
-fn register(process: &mut Process, master: &dyn MasterConnection) -> Result<ServerName> {
-    let settings = &process.settings;
-    let name = ServerName::new(&settings.host, settings.regionserver_port, process.clock.now_ms());
+/// Step 4. Retries until a master accepts; gives up if the master rejects the server permanently,
+/// or the lease ends.
+fn register(
+    process: &mut Process,
+    master: &dyn MasterConnection,
+    name: &ServerName,
+    lease: &Lease,
+) -> Result<()> {
     let mut pause = REGISTER_PAUSE;
     let told = loop {
-        match master_connection::register(master, &name, process.clock.now_ms()) {
+        match master_connection::register(master, name, process.clock.now_ms()) {
             Ok(told) => break told,
-            Err(error) if error.is_do_not_retry() => return Err(error),
+            Err(error) if error.is_do_not_retry() || !lease.holds() => return Err(error),
             Err(error) => tracing::warn!(%error, "the master did not register this server; retrying"),
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(REGISTER_PAUSE_MAX);
     };
-    take_over(process, &told)?;
-    Ok(name)
+    take_over(process, &told)
 }
 
 /// The master's root directory overrides the local setting.
@@ -233,8 +284,8 @@ fn take_over(process: &mut Process, told: &[pb::NameStringPair]) -> Result<()> {
     Ok(())
 }
 
-/// The file systems of the root directory and of the logs, which may be changed while the lease
-/// holds. What processes of this machine left there is made durable.
+/// Step 6. The file systems of the root directory and of the logs, which may be changed while the
+/// lease holds. What processes of this machine left there is made durable.
 fn open_file_systems(process: &mut Process, lease: &Arc<Lease>) -> Result<()> {
     let fenced = |fs| -> Arc<dyn FileSystem> { Arc::new(FencedFileSystem::new(fs, Arc::clone(lease))) };
     process.fs = fenced(storage::root_file_system(&process.conf)?);
@@ -250,7 +301,7 @@ fn open_file_systems(process: &mut Process, lease: &Arc<Lease>) -> Result<()> {
     process.sync_storage()
 }
 
-/// Step 5.
+/// Step 6.
 fn open_storage(
     process: &Process,
     name: &ServerName,
@@ -265,7 +316,7 @@ fn open_storage(
     Storage::open(process, name, nonces, limits)
 }
 
-/// Step 6.
+/// Step 7.
 fn open_server(
     (process, storage, abort, runtime_settings): (&Process, &Storage, &Arc<Abort>, &Arc<RuntimeSettings>),
     cluster: &ClusterSettings,
@@ -279,6 +330,7 @@ fn open_server(
             wals: storage.wals.clone(),
             stop: Arc::clone(&process.stop),
             settings: Arc::clone(runtime_settings),
+            conf: Arc::clone(&process.conf),
         },
         procedures: OnceLock::new(),
         hot_blocks: OnceLock::new(),
@@ -357,6 +409,10 @@ impl ServerHooks for ClusterHooks {
         self.procedures()?.close_region(request)
     }
 
+    fn file_system(&self, location: &Location) -> Result<Arc<dyn FileSystem>> {
+        self.process.file_system(location)
+    }
+
     fn hot_blocks(&self, request: pb::HotBlocksRequest) -> Result<()> {
         self.hot_blocks.get().ok_or_else(not_running_yet)?.receive(&request)
     }
@@ -373,7 +429,7 @@ struct Serving {
     sampler: Sampler,
 }
 
-/// Step 7.
+/// Step 8.
 fn serve(
     (process, storage): (&Process, &Storage),
     ports: Ports,
@@ -422,3 +478,6 @@ fn serve(
     let memory_trim = MemoryTrim::start(trim, regionserver, cache, chunks)?;
     Ok(Serving { rpc, executor, chore, mob_cleaner, memory_trim, info, sampler: status.into_sampler() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use evenkeel_common::clock::{self, Clock, SystemClock};
 use evenkeel_common::length;
 use evenkeel_common::thread::Supervisor;
 use evenkeel_common::{Configuration, CurrentConfiguration, HBaseError, Result, ServerName, buffer_pool};
-use evenkeel_fs::{FileSystem, LocalHost};
+use evenkeel_fs::{FileSystem, LocalHost, Location};
 use evenkeel_info_server::platform::PlatformBeans;
 use evenkeel_metrics::Registry;
 use evenkeel_region::region::nonce::NonceManager;
@@ -25,7 +25,7 @@ use crate::connections::DescriptorLimits;
 use crate::readiness::Readiness;
 use crate::runtime_settings::RuntimeSettings;
 use crate::wals::{RegionServerCell, WalEvents, Wals};
-use crate::{FailureReason, Settings, StopRequest, io_error, security};
+use crate::{FailureReason, Settings, StopRequest, io_error, security, storage};
 
 /// A sync of the storage that takes longer is logged.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
@@ -201,6 +201,8 @@ pub struct Hooks {
     pub stop: StopRequest,
     /// The settings that may be changed.
     pub settings: Arc<RuntimeSettings>,
+    /// The settings by which other file systems are read.
+    pub conf: Arc<Configuration>,
 }
 
 impl ServerHooks for Hooks {
@@ -216,6 +218,11 @@ impl ServerHooks for Hooks {
 
     fn update_configuration(&self) -> Result<()> {
         self.settings.update().map(drop)
+    }
+
+    fn file_system(&self, location: &Location) -> Result<Arc<dyn FileSystem>> {
+        let fs = storage::file_system(&self.conf, location);
+        fs.map_err(|error| HBaseError::do_not_retry(error.message()))
     }
 }
 

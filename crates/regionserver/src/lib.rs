@@ -91,6 +91,7 @@ use arc_swap::ArcSwap;
 use evenkeel_block_cache::{BlockCache, CacheStats};
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{Budget, CellBuffer, ErrorKind, HBaseError, Result, ServerName};
+use evenkeel_fs::{FileSystem, Location};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::operations::{Mutation, MutationKind};
@@ -158,6 +159,15 @@ pub trait ServerHooks: Send + Sync {
     /// `DoNotRetryIOException` if this server takes no such lists, or cannot read this one.
     fn hot_blocks(&self, _request: pb::HotBlocksRequest) -> Result<()> {
         Err(HBaseError::do_not_retry("this server takes no lists of hot blocks"))
+    }
+
+    /// Returns another file system than that of the regions, from which files are bulk loaded.
+    /// Connects to nothing yet.
+    ///
+    /// # Errors
+    /// `DoNotRetryIOException` for one that this server cannot read.
+    fn file_system(&self, location: &Location) -> Result<Arc<dyn FileSystem>> {
+        Err(HBaseError::do_not_retry(format!("{location}: not a path of this server's file system")))
     }
 }
 

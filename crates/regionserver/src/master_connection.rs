@@ -133,25 +133,29 @@ pub fn register(
     Ok(response.map_entries)
 }
 
+/// Creates the znode of a registered server, which reports `version`.
+///
+/// # Errors
+/// As [`MasterConnection::announce`].
+pub fn announce(
+    master: &dyn MasterConnection,
+    name: &ServerName,
+    info_port: u16,
+    version: &str,
+) -> Result<()> {
+    let (info_port, version_info) = (Some(i32::from(info_port)), Some(version_info(version)));
+    master.announce(name, pb::RegionServerInfo { info_port, version_info })
+}
+
 impl RegionServer {
     /// Registers this server with its master and creates its znode (`HRegionServer.reportForDuty`).
     /// The RPC server must be listening already.
     ///
     /// # Errors
-    /// As [`register`] and [`RegionServer::announce`].
+    /// As [`register`] and [`announce`].
     pub fn report_for_duty(&self) -> Result<()> {
         register(&*self.master, &self.name, self.clock.now_ms())?;
-        self.announce()
-    }
-
-    /// Creates the znode of a registered server.
-    ///
-    /// # Errors
-    /// As [`MasterConnection::announce`].
-    pub fn announce(&self) -> Result<()> {
-        let info_port = Some(i32::from(self.info_port));
-        let info = pb::RegionServerInfo { info_port, version_info: Some(version_info(&self.config.version)) };
-        self.master.announce(&self.name, info)
+        announce(&*self.master, &self.name, self.info_port, &self.config.version)
     }
 
     /// Reports to the master that this server exits, and why. The caller ends the process.

@@ -11,7 +11,7 @@ use evenkeel_common::clock::ManualClock;
 use evenkeel_common::{
     Budget, ColumnFamilyDescriptor, HBaseError, KeyValue, RegionInfo, Result, ServerName, TableDescriptor,
 };
-use evenkeel_fs::{FileSystem, LocalHost, MemoryFileSystem};
+use evenkeel_fs::{FileSystem, LocalHost, Location, MemoryFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::operations::{Mutation, MutationKind};
@@ -35,7 +35,11 @@ use crate::{Background, MasterConnection, RegionServer, RegionServerConfig, Regi
 /// The initial time of a test's clock.
 pub const START_MS: i64 = 1_000_000;
 
-struct NoHooks;
+/// Hooks that do nothing, and another file system, `hdfs://elsewhere`.
+#[derive(Default)]
+pub struct NoHooks {
+    pub elsewhere: Arc<MemoryFileSystem>,
+}
 
 impl ServerHooks for NoHooks {
     fn roll_wal(&self) -> Result<Vec<Vec<u8>>> {
@@ -46,6 +50,13 @@ impl ServerHooks for NoHooks {
 
     fn update_configuration(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn file_system(&self, location: &Location) -> Result<Arc<dyn FileSystem>> {
+        match location.authority() {
+            "elsewhere" => Ok(Arc::clone(&self.elsewhere) as _),
+            _ => Err(HBaseError::do_not_retry(format!("{location}: no NameNodes"))),
+        }
     }
 }
 
@@ -134,6 +145,8 @@ pub struct TestServer {
     pub env: Arc<RegionEnv>,
     /// Records the server's calls to its master.
     pub master: Arc<TestMaster>,
+    /// Another file system, `hdfs://elsewhere`.
+    pub elsewhere: Arc<MemoryFileSystem>,
 }
 
 impl TestServer {
@@ -172,6 +185,8 @@ impl TestServer {
         let env = env(fs, wal, &name, &clock, &background, (&cache, &chunks));
         let unsent = Budget::new(1 << 30);
         let master = Arc::<TestMaster>::default();
+        let hooks = NoHooks::default();
+        let elsewhere = Arc::clone(&hooks.elsewhere);
         let server = RegionServer::new(RegionServerParts {
             name,
             info_port: 0,
@@ -184,10 +199,10 @@ impl TestServer {
             chunks,
             nonces: env.nonces.clone(),
             background,
-            hooks: Arc::new(NoHooks),
+            hooks: Arc::new(hooks),
             master: Arc::clone(&master) as Arc<dyn MasterConnection>,
         });
-        Self { server, clock, unsent, env, master }
+        Self { server, clock, unsent, env, master, elsewhere }
     }
 
     /// Creates a server with one region that covers all rows.

@@ -298,6 +298,7 @@ fn open_regions(
             wals: storage.wals.clone(),
             stop: Arc::clone(&process.stop),
             settings: Arc::clone(runtime_settings),
+            conf: Arc::clone(&process.conf),
         }),
         master: Arc::clone(&connection) as _,
     });

@@ -7,7 +7,8 @@
 //! 2. The tested server is killed, and the Java server splits its log.
 //! 3. The tested server joins again. The Java server is killed, so the tested server gets all
 //!    regions, hbase:meta too, and splits the Java server's log.
-//! 4. The tested server is stopped past its session timeout, and exits when it continues. Further
+//! 4. The tested server is stopped past its session timeout, and exits when it continues. The
+//!    master declares two servers dead, one with regions and one without; both exit. Further
 //!    servers lose a thread each, say so and exit.
 //! 5. A DataNode is killed. Then the tested server is killed `EVENKEEL_CLUSTER_KILLS` times. By
 //!    its settings each of its calls is slow, so hbase:slowlog has rows of it. Its pages answer.
@@ -21,7 +22,8 @@ use evenkeel_client::{ColumnFamilyDescriptor, Get, Put, ServerName, TableDescrip
 use interop::cluster::{Cluster, free_port};
 use interop::{Server, ServerKind};
 
-use crate::scene::{LOAD, Load, Scene, TABLE, alone, connect, is_running, signal, storage, tested};
+use crate::histories::Histories;
+use crate::scene::{LOAD, Load, Scene, TABLE, alone, connect, is_running, must, signal, storage, tested};
 
 /// The table whose region is split because it grows.
 const GROWING: &str = "growing";
@@ -61,8 +63,8 @@ fn moves_and_server_crashes_lose_no_cell() {
 
     // The tested server dies with unflushed writes in its log: the Java server splits it.
     scene.move_table(TABLE, &our_name);
-    scene.move_table(LOAD, &our_name);
-    let load = Load::start(&scene.cluster);
+    let (load, histories) = (Load::start(&scene.cluster), Histories::start(&scene));
+    scene.move_load(&our_name);
     let written = scene.check(&written, &format!("put {TABLE} 1500 3000"), "the move of both tables");
     ours.kill();
     scene.wait_until_gone(&our_name);
@@ -94,6 +96,7 @@ fn moves_and_server_crashes_lose_no_cell() {
     signal(&ours, "-CONT");
     scene.wait_for("the fenced server to end by itself", || (!is_running(ours.pid())).then_some(()));
     scene.check(&written, &format!("flush {TABLE}"), "a server was stopped past its session");
+    servers_that_are_declared_dead_end(&scene, &load);
 
     if cfg!(debug_assertions) && tested() == ServerKind::Evenkeel {
         lost_threads_end_a_server(&scene);
@@ -103,6 +106,7 @@ fn moves_and_server_crashes_lose_no_cell() {
         kills_under_load(&mut scene, &load, ours)
     });
     load.end(&scene);
+    histories.end();
 }
 
 /// The server requests the split from the master, which makes it; the daughters have all rows.
@@ -201,6 +205,28 @@ fn metric(server: &Server, bean: &str, name: &str) -> u64 {
     digits.parse().expect("a number")
 }
 
+/// The master declares servers dead that are well: one is written to, the other learns it from the
+/// answer to its report.
+fn servers_that_are_declared_dead_end(scene: &Scene, load: &Load) {
+    let servers = ["declared-dead", "declared-dead-idle"]
+        .map(|name| must(scene.cluster.start_regionserver(tested(), name, &[])));
+    let names = servers.each_ref().map(|server| scene.name_of(server));
+    scene.move_load(&names[0]);
+    load.wait_for_writes(scene, "the move to a server that the master declares dead");
+    drop(scene.client(&format!("expire {} + expire {}", names[1], names[0])));
+    for (server, name) in servers.iter().zip(&names) {
+        scene.wait_for(&format!("the end of {name}"), || (!is_running(server.pid())).then_some(()));
+    }
+    let stall = load.wait_for_writes(scene, "a server was declared dead");
+    println!("the slowest write took {stall:?} when the master declared a server dead");
+    if tested() == ServerKind::Evenkeel {
+        let log = servers[1].folder().expect("its own").join("server.log");
+        let log = std::fs::read_to_string(log).expect("a log");
+        let last = log.lines().rfind(|line| line.starts_with("evenkeel: ")).unwrap_or_default();
+        assert!(last.contains("YouAreDeadException: Server REPORT rejected"), "{log}");
+    }
+}
+
 /// Threads whose death ends a RegionServer of a cluster: one of each kind.
 const ESSENTIAL: [&str; 30] = [
     "cluster",
@@ -266,7 +292,7 @@ fn datanode_dies(scene: &mut Scene, load: &Load) -> Server {
     let ours =
         scene.cluster.start_regionserver(tested(), "ours-3", &own).unwrap_or_else(|why| panic!("{why}"));
     let our_name = scene.name_of(&ours);
-    scene.move_table(LOAD, &our_name);
+    scene.move_load(&our_name);
     scene.wait_for("the pages of the tested server", || ours.page("/rs-status").ok());
     if tested() == ServerKind::Evenkeel {
         check_pages(&ours, &our_name);
@@ -314,7 +340,7 @@ fn kills_under_load(scene: &mut Scene, load: &Load, mut ours: Server) -> Server 
         let next = scene.cluster.start_regionserver(tested(), &format!("killed-{kill}"), &[]);
         ours = next.unwrap_or_else(|why| panic!("{why}"));
         let our_name = scene.name_of(&ours);
-        scene.move_table(LOAD, &our_name);
+        scene.move_load(&our_name);
         let stall = scene.wait_for("a write after the kill", || {
             Some(load.take_slowest()).filter(|stall| !stall.is_zero())
         });

@@ -7,17 +7,20 @@
 //!   are restarted
 //! - [`suite`]: the checks of the client, and PerformanceEvaluation, on regions of both kinds of
 //!   server
+//! - [`histories`]: clients of shared rows, whose histories must be linearizable
 //! - [`scene`]: the cluster and clients that they share
 //!
 //! With `EVENKEEL_INTEROP_TARGET=stock` the tested server is HBase's, too: the same checks with
 //! Java servers only.
 //!
 //! After each step, a stock client reads every cell. A native client writes to another table during
-//! all steps; at the end it reads every row that was acknowledged.
+//! all steps; at the end it reads every row that was acknowledged. Other native clients increment,
+//! check and change, and read shared rows during [`crashes`] and [`operations`].
 
 #![forbid(unsafe_code)]
 
 mod crashes;
+mod histories;
 mod operations;
 mod scene;
 mod suite;

@@ -4,7 +4,7 @@
 //! The steps are those of docs/operating/cluster.md:
 //!
 //! 1. A tested server joins two Java servers. Regions are moved to it and back while a stock client
-//!    scans them and another client writes (`EVENKEEL_CLUSTER_MOVES` times, 16 moves each).
+//!    scans them and another client writes (`EVENKEEL_CLUSTER_MOVES` times, 20 moves each).
 //! 2. Each Java server is decommissioned and stopped, and a tested server takes its place.
 //! 3. The stock shell and the tool for bulk loads change tables whose regions are all on tested
 //!    servers (`shell/cluster.rb`).
@@ -22,6 +22,7 @@ use evenkeel_client::ServerName;
 use interop::cluster::{Cluster, ClusterStorage, TIMEOUT};
 use interop::{Server, ServerKind, home, java, toolchain, work};
 
+use crate::histories::Histories;
 use crate::scene::{LOAD, Load, Scene, TABLE, alone, must, tested};
 
 /// Long enough for a restart of ZooKeeper on a busy machine.
@@ -40,7 +41,7 @@ fn servers_are_swapped_and_services_restarted() {
     let mut scene = Scene::new(cluster);
     let create = format!("create {TABLE} + put {TABLE} 0 2000 + digest {TABLE} + create {LOAD}");
     let written = scene.client(&create);
-    let load = Load::start(&scene.cluster);
+    let (load, histories) = (Load::start(&scene.cluster), Histories::start(&scene));
 
     let first_ours = must(scene.cluster.start_regionserver(tested(), "ours-1", &[]));
     moves_beside_scans(&scene, &written, [&first_ours, &second_java]);
@@ -71,6 +72,7 @@ fn servers_are_swapped_and_services_restarted() {
     let put = format!("put {TABLE} 1000 1500");
     let written = scene.check(&written, &put, "the tested servers were swapped");
     load.end(&scene);
+    histories.end();
 
     let last_ours = must(scene.cluster.start_regionserver(tested(), "ours-3", &[]));
     scene.move_table(LOAD, &scene.name_of(&last_ours));
@@ -80,7 +82,7 @@ fn servers_are_swapped_and_services_restarted() {
     third_java.wait_for_end();
 }
 
-/// Moves the regions of both tables between the two servers. Meanwhile a stock client reads all
+/// Moves the regions of all tables between the two servers. Meanwhile a stock client reads all
 /// cells of one again and again, each time the same.
 fn moves_beside_scans(scene: &Scene, written: &[String], servers: [&Server; 2]) {
     let rounds = std::env::var("EVENKEEL_CLUSTER_MOVES").ok().and_then(|text| text.parse().ok());
@@ -91,7 +93,7 @@ fn moves_beside_scans(scene: &Scene, written: &[String], servers: [&Server; 2]) 
         for _ in 0..rounds.unwrap_or(1) {
             for name in &names {
                 scene.move_table(TABLE, name);
-                scene.move_table(LOAD, name);
+                scene.move_load(name);
             }
         }
         must(fs::write(&end, "").map_err(|e| e.to_string()));
@@ -136,7 +138,8 @@ fn report(scene: &Scene, load: &Load, after: &str) {
     println!("{after}: the slowest write took {slowest:?}");
 }
 
-/// Runs `shell/cluster.rb` in the stock shell, and a bulk load by HBase's tool.
+/// Runs `shell/cluster.rb` in the stock shell, and bulk loads by HBase's tool: of files on HDFS,
+/// and of files of another file system.
 fn changes_of_tables(scene: &Scene) {
     let conf = must(scene.cluster.client_conf());
     let script = home().join("shell/cluster.rb").display().to_string();
@@ -146,13 +149,18 @@ fn changes_of_tables(scene: &Scene) {
     assert!(run.success && run.stdout.contains("every command ran"), "{}\n{}", run.stdout, run.failures());
 
     let hdfs = scene.cluster.hdfs().expect("on HDFS");
-    let load = format!("load=2=hdfs://{}/bulk-input", hdfs.authority());
-    let mut args: Vec<String> =
-        ["create", "write=0", "flush", "write=1", "check=1", &load, "check=2"].map(str::to_owned).to_vec();
+    let beside = format!("load=2=hdfs://{}/bulk-input", hdfs.authority());
+    // Files of the servers' machine, which they copy to HDFS.
+    let local = work().join("run").join(format!("bulk-input.{}", std::process::id()));
+    let elsewhere = format!("load=4=file://{}", local.display());
+    let phases = ["create", "write=0", "flush", "write=1", "check=1", &beside, "check=2", "write=3"];
+    let mut args = phases.map(str::to_owned).to_vec();
+    args.extend([elsewhere, "check=4".to_owned()]);
     let settings = [scene.cluster.client_settings(), hdfs.client_settings()].concat();
     args.extend(settings.iter().map(|(key, value)| format!("-D{key}={value}")));
     let run = must(java("evenkeel.interop.tables.BulkLoadTable", &args).label("cluster-bulk-load").run());
     assert!(run.success, "{}", run.failures());
+    must(fs::remove_dir_all(&local).map_err(|e| e.to_string()));
 }
 
 /// The active NameNode dies and the other one takes over, under writes. Then it is in safe mode for

@@ -14,6 +14,8 @@ use interop::cluster::{Cluster, ClusterStorage, TIMEOUT};
 use interop::{Server, ServerKind, java};
 use tokio::runtime::Runtime;
 
+use crate::histories::REGISTERS;
+
 /// The table of the stock client.
 pub const TABLE: &str = "story";
 /// The table that is written to during the whole test.
@@ -227,6 +229,11 @@ impl Scene {
             }
             (!regions.is_empty() && elsewhere.is_empty()).then_some(())
         });
+    }
+
+    /// Moves the tables that are written to during the whole test.
+    pub fn move_load(&self, to: &ServerName) {
+        [LOAD, REGISTERS].iter().for_each(|table| self.move_table(table, to));
     }
 
     pub fn wait_until_gone(&self, name: &ServerName) {

@@ -257,8 +257,13 @@ fn with_file_to_load() -> Cluster {
 }
 
 fn bulk_load(cluster: &Cluster) -> Result<()> {
-    let file =
-        BulkFile { family: Bytes::from("f"), path: LOADED.into(), source: LOADED.into(), keep_source: true };
+    let file = BulkFile {
+        family: Bytes::from("f"),
+        path: LOADED.into(),
+        source: LOADED.into(),
+        source_fs: None,
+        keep_source: true,
+    };
     let load = BulkLoad {
         files: vec![file],
         assign_seq_id: true,

@@ -3,6 +3,7 @@
 //! ```text
 //! check every file; copy those whose source      no lock is held, and nothing has changed yet
 //! stays into .tmp, sync the others               the files of the manifest survive a power loss
+//!                                                (a file of another file system is always copied)
 //! flush lock:   flush, for a sequence id between the edits before and those after
 //!               write the manifest (`manifest`)  the load is committed
 //!               rename every file into place, open it, commit it to the stores' trackers
@@ -35,6 +36,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, Result, clock};
+use evenkeel_fs::FileSystem;
 use evenkeel_protocol::pb;
 use evenkeel_wal::markers::Marker;
 use md5::{Digest, Md5};
@@ -52,9 +54,11 @@ pub struct BulkFile {
     pub family: Bytes,
     /// The client's name of the file. With the token, it identifies the file.
     pub path: PathBuf,
-    /// The file's location in the region's file system.
+    /// The file's location in its file system.
     pub source: PathBuf,
-    /// True to copy the file, false to move it.
+    /// The file system from which it is copied; `None` for that of the region.
+    pub source_fs: Option<Arc<dyn FileSystem>>,
+    /// True to copy the file, false to move it. A file of another file system is always copied.
     pub keep_source: bool,
 }
 
@@ -290,7 +294,11 @@ impl Region {
 fn files_outside_region(files: &[(&BulkFile, &Arc<Store>, String)]) -> Result<Vec<PathBuf>> {
     let mut misfits = Vec::new();
     for (file, store, _) in files {
-        if !store.check_bulk_file(&file.source)? {
+        let is_legal = match &file.source_fs {
+            Some(fs) => store.check_bulk_file_of(&**fs, &file.source)?,
+            None => store.check_bulk_file(&file.source)?,
+        };
+        if !is_legal {
             misfits.push(file.path.clone());
         }
     }
@@ -304,16 +312,12 @@ fn prepare<'a>(
     prepared: &mut Vec<PreparedFile<'a>>,
 ) -> Result<()> {
     for (file, store, stem) in files {
-        let from = match file.keep_source {
-            true => store.copy_to_tmp(&file.source, stem)?,
+        let is_copy = file.keep_source || file.source_fs.is_some();
+        let from = match is_copy {
+            true => store.copy_to_tmp(file.source_fs.as_deref(), &file.source, stem)?,
             false => store.sync_staged(&file.source).map(|()| file.source.clone())?,
         };
-        prepared.push(PreparedFile {
-            store,
-            from,
-            loaded_file_prefix: stem.clone(),
-            is_copy: file.keep_source,
-        });
+        prepared.push(PreparedFile { store, from, loaded_file_prefix: stem.clone(), is_copy });
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use evenkeel_block_cache::NoCache;
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result, TryError};
-use evenkeel_fs::{CreateOptions, FileStatus, RandomAccessFile};
+use evenkeel_fs::{CreateOptions, FileStatus, FileSystem, RandomAccessFile};
 use evenkeel_hfile::{HFileReader, OpenOptions, ScanOptions};
 
 use super::{Store, StoreFile, listed, sorted};
@@ -31,10 +31,18 @@ impl Store {
     /// of order, and `DoNotRetryIOException` for a file without cells or with values in MOB files
     /// of another table.
     pub fn check_bulk_file(&self, path: &Path) -> Result<bool> {
-        if self.env.fs.status(path)?.is_dir {
+        self.check_bulk_file_of(&*self.env.fs, path)
+    }
+
+    /// As [`Store::check_bulk_file`], for a file of another file system.
+    ///
+    /// # Errors
+    /// As [`Store::check_bulk_file`].
+    pub fn check_bulk_file_of(&self, fs: &dyn FileSystem, path: &Path) -> Result<bool> {
+        if fs.status(path)?.is_dir {
             return Err(HBaseError::io(format!("Path does not reference a file: {}", path.display())));
         }
-        let reader = HFileReader::open_path(&*self.env.fs, path, Arc::new(NoCache), &OpenOptions::default())?;
+        let reader = HFileReader::open_path(fs, path, Arc::new(NoCache), &OpenOptions::default())?;
         let (Some(first), Some(last)) = (reader.first_key(), reader.last_key()) else {
             return Err(HBaseError::do_not_retry(format!("{}: First key can not be null", path.display())));
         };
@@ -60,14 +68,19 @@ impl Store {
         std::iter::once(path).chain(dirs).try_for_each(|path| Ok(self.env.fs.sync_file(path)?))
     }
 
-    /// Copies a file into this store's temporary directory, under the caller's name. The next open
-    /// deletes it, unless it is moved.
+    /// Copies a file of a file system, or of that of the store, into this store's temporary
+    /// directory, under the caller's name. The next open deletes it, unless it is moved.
     ///
     /// # Errors
-    /// `IOException` from the file system; nothing is left then.
-    pub fn copy_to_tmp(&self, from: &Path, name: &str) -> Result<std::path::PathBuf> {
+    /// `IOException` from the file systems; nothing is left then.
+    pub fn copy_to_tmp(
+        &self,
+        of: Option<&dyn FileSystem>,
+        from: &Path,
+        name: &str,
+    ) -> Result<std::path::PathBuf> {
         let to = self.dirs.tmp.join(name);
-        match self.copy(from, &to) {
+        match self.copy(of.unwrap_or(&*self.env.fs), from, &to) {
             Ok(()) => Ok(to),
             Err(error) => {
                 self.discard_copy(&to);
@@ -76,8 +89,8 @@ impl Store {
         }
     }
 
-    fn copy(&self, from: &Path, to: &Path) -> Result<()> {
-        let source = self.env.fs.open(from)?;
+    fn copy(&self, of: &dyn FileSystem, from: &Path, to: &Path) -> Result<()> {
+        let source = of.open(from)?;
         let mut target = self.env.fs.create(to, CreateOptions { overwrite: true, ..CreateOptions::BULK })?;
         let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(source.len()).unwrap_or(COPY_BYTES)).max(1)];
         let mut at = 0;
@@ -213,7 +226,7 @@ impl Store {
     fn place_recovered_file(&self, file: &FileStatus) -> Result<()> {
         let place = self.dirs.family.join(file.name());
         if self.tracker.kind().reads_list() {
-            return self.copy(&file.path, &place);
+            return self.copy(&*self.env.fs, &file.path, &place);
         }
         self.env.fs.sync_file(&file.path)?;
         Ok(self.env.fs.rename(&file.path, &place)?)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::mob::{ReferenceWriter, mob_family_dir};
 use evenkeel_common::{CellComparator, CellType, ColumnFamilyDescriptor, ErrorKind, KeyValue};
-use evenkeel_fs::{Fault, FileSystem, Op, SurvivingData};
+use evenkeel_fs::{Fault, FileSystem, MemoryFileSystem, Op, SurvivingData};
 use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta, keys};
 use evenkeel_protocol::pb;
 use evenkeel_region::operations::Scan;
@@ -42,7 +42,8 @@ pub fn hfile(cluster: &Cluster, path: &str, cells: &[KeyValue]) -> PathBuf {
 }
 
 pub fn file(family: &str, path: PathBuf, keep_source: bool) -> BulkFile {
-    BulkFile { family: Bytes::copy_from_slice(family.as_bytes()), source: path.clone(), path, keep_source }
+    let family = Bytes::copy_from_slice(family.as_bytes());
+    BulkFile { family, source: path.clone(), source_fs: None, path, keep_source }
 }
 
 pub fn load(token: &str, files: Vec<BulkFile>) -> BulkLoad {
@@ -53,6 +54,29 @@ pub fn load(token: &str, files: Vec<BulkFile>) -> BulkLoad {
         cluster_ids: vec!["c".to_owned()],
         replicate: true,
     }
+}
+
+/// Where files are that are loaded, and whether they stay there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Moved,
+    Copied,
+    /// They are copied from another file system.
+    Elsewhere,
+}
+
+/// Puts the files of a load on another file system instead.
+fn put_elsewhere(cluster: &Cluster, load: BulkLoad) -> BulkLoad {
+    let fs = Arc::new(MemoryFileSystem::new());
+    let put = |file: BulkFile| {
+        let bytes = cluster.memory.read_all(&file.source, 1 << 20).expect("read");
+        fs.mkdirs(file.source.parent().expect("a folder")).expect("created");
+        fs.write_atomically(&file.source, &bytes).expect("written");
+        cluster.memory.delete(&file.source).expect("deleted");
+        // It is copied in any case.
+        BulkFile { source_fs: Some(Arc::clone(&fs) as _), keep_source: false, ..file }
+    };
+    BulkLoad { files: load.files.into_iter().map(put).collect(), ..load }
 }
 
 /// Three files of two families; one row is in both.
@@ -251,11 +275,12 @@ fn faults(moved: &str) -> Vec<(&'static str, Fault)> {
 }
 
 /// Loads with a fault that strikes once or always, kills the server or not, and checks the result.
-fn stopped(what: &str, fault: Fault, keep_source: bool, dies: bool) {
-    let what = format!("{what}, sources stay {keep_source}, server dies {dies}");
+fn stopped(what: &str, fault: Fault, source: Source, dies: bool) {
+    let what = format!("{what}, sources {source:?}, server dies {dies}");
     let mut cluster = Cluster::new(TWO);
     cluster.put("r0", "a", "q", "before").expect("written");
-    let load = three(&cluster, keep_source);
+    let load = three(&cluster, source != Source::Moved);
+    let load = if source == Source::Elsewhere { put_elsewhere(&cluster, load) } else { load };
     cluster.fs.inject(fault);
     let outcome = cluster.region().bulk_load(&load);
     let none = values(&cluster.all()) == ["before"];
@@ -269,8 +294,13 @@ fn stopped(what: &str, fault: Fault, keep_source: bool, dies: bool) {
     let none = values(&cluster.all()) == ["before"];
     let now_all = values(&cluster.all()) == ["before", "loaded", "loaded", "loaded"];
     assert!(now_all || none && !all, "{what}: {:?}", cluster.all());
-    if none || keep_source {
-        assert_eq!(cluster.files("/hbase/in/").len(), 3, "{what}: no file is lost");
+    if none || source != Source::Moved {
+        let is_there = |file: &BulkFile| match &file.source_fs {
+            Some(fs) => fs.exists(&file.source),
+            None => cluster.memory.exists(&file.source),
+        };
+        let there = load.files.iter().filter(|file| is_there(file).expect("looked"));
+        assert_eq!(there.count(), 3, "{what}: no file is lost");
     }
     assert_eq!(cluster.region().bulk_load(&load), Ok(BulkLoadOutcome::Loaded), "{what}: asked again");
     assert_eq!(values(&cluster.all()), ["before", "loaded", "loaded", "loaded"], "{what}");
@@ -283,15 +313,36 @@ fn stopped(what: &str, fault: Fault, keep_source: bool, dies: bool) {
 #[test]
 fn an_interrupted_bulk_load_is_atomic() {
     for at in 0..faults("").len() {
-        for keep_source in [true, false] {
+        for source in [Source::Moved, Source::Copied, Source::Elsewhere] {
             for (dies, for_ever) in [(false, false), (true, false), (true, true)] {
-                let moved = if keep_source { ".tmp/" } else { "/hbase/in/" };
+                let moved = if source == Source::Moved { "/hbase/in/" } else { ".tmp/" };
                 let (what, fault) = faults(moved).swap_remove(at);
                 let fault = if for_ever { fault.always() } else { fault };
-                stopped(what, fault, keep_source, dies);
+                stopped(what, fault, source, dies);
             }
         }
     }
+}
+
+#[test]
+fn files_of_another_file_system_are_copied_and_survive_a_power_cut() {
+    let mut cluster = Cluster::new(TWO);
+    cluster.put("r0", "a", "q", "before").expect("written");
+    let load = put_elsewhere(&cluster, three(&cluster, false));
+    let fs = load.files[0].source_fs.clone().expect("elsewhere");
+    let missing = BulkLoad { token: Some("other".to_owned()), ..load.clone() };
+    assert_eq!(cluster.region().bulk_load(&load), Ok(BulkLoadOutcome::Loaded));
+    cluster.crash(SurvivingData::Synced);
+    assert_eq!(values(&cluster.all()), ["before", "loaded", "loaded", "loaded"]);
+    assert!(load.files.iter().all(|file| fs.exists(&file.source).expect("looked")), "the sources stay");
+
+    // A file that is gone leaves no copies of the others.
+    fs.delete(&load.files[1].source).expect("deleted");
+    assert_eq!(cluster.region().bulk_load(&load), Ok(BulkLoadOutcome::Loaded), "it was loaded before");
+    let error = cluster.region().bulk_load(&missing).expect_err("it is gone");
+    assert!(error.message().contains("/hbase/in/2"), "{error}");
+    assert!(cluster.files(".tmp").is_empty(), "{:?}", cluster.files(".tmp"));
+    assert_eq!(cluster.files("_SeqId_").len(), 3);
 }
 
 #[test]

@@ -150,6 +150,7 @@ impl SpaceQuotas {
         let free = found.limit_bytes.saturating_sub(found.used_bytes);
         let mut size: u64 = 0;
         for file in files {
+            let fs = file.fs.as_deref().unwrap_or(fs);
             let status = fs.status(&file.path).map_err(|error| {
                 tracing::warn!(path = file.given, %error, "the size of a file to load cannot be read");
                 limiting(name, format!("Could not verify length of file to bulk load: {}", file.given))
@@ -174,6 +175,8 @@ impl SpaceQuotas {
 pub(crate) struct LoadedFile<'a> {
     /// Its path.
     pub(crate) path: PathBuf,
+    /// Its file system; `None` for that of the region.
+    pub(crate) fs: Option<Arc<dyn FileSystem>>,
     /// Its path as the client wrote it.
     pub(crate) given: &'a str,
 }

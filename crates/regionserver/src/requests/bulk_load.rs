@@ -11,23 +11,29 @@
 //! also copies local files in that case and keeps the source, because it treats two paths of a
 //! local file system as two file systems (`FSUtils.isSameHdfs`).
 //!
+//! A file of another file system, `file:` or another name service, is copied. As in HBase, those of
+//! a request are of one file system.
+//!
 //! # Which files a client may name
 //! A client can name any path that this process can read. `Sources` accepts files below the staging
-//! directory and files outside the root directory. Everything else below the root belongs to this
-//! server: live store files, logs, the archive, snapshots. A token below the root must name a
-//! directory directly in the staging directory. Paths are compared with all symbolic links
-//! resolved, and a file is read or moved by its resolved path. A path with `..` is rejected first.
+//! directory, files outside the root directory and files of other file systems. Everything else
+//! below the root belongs to this server: live store files, logs, the archive, snapshots. A token
+//! below the root must name a directory directly in the staging directory. Paths are compared with
+//! all symbolic links resolved, and a file is read or moved by its resolved path. A path with `..`
+//! is rejected first.
 //!
 //! If the request has a token, any problem with a file is answered with `loaded: false`, as HBase
 //! does. The tool then checks the files and regions again, splits files where needed, and gives up
 //! after a number of rounds.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use evenkeel_common::{ErrorKind, HBaseError, Result};
-use evenkeel_fs::FileSystem;
+use evenkeel_fs::{FileSystem, Location};
 use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::bulk_load_h_file_request::FamilyPath;
 use evenkeel_region::layout;
 use evenkeel_region::region::Region;
 use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};
@@ -36,7 +42,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
 use crate::quotas::space::LoadedFile;
-use crate::{RegionServer, RequestKind};
+use crate::{RegionServer, RequestKind, ServerHooks};
 
 /// Random characters in the name of a staging directory: 320 bits, 5 bits each.
 const RANDOM_CHARACTERS: usize = 64;
@@ -137,7 +143,11 @@ fn check_space(
         token.is_some_and(|token| region.has_loaded(token, file).unwrap_or(false))
     };
     let files = files.iter().zip(given).filter(|(file, _)| !is_loaded(file));
-    let files = files.map(|(file, given)| LoadedFile { path: file.source.clone(), given });
+    let files = files.map(|(file, given)| LoadedFile {
+        path: file.source.clone(),
+        fs: file.source_fs.clone(),
+        given,
+    });
     server.check_bulk_load_space(region, &files.collect::<Vec<_>>())
 }
 
@@ -160,7 +170,7 @@ fn response(
     }
 }
 
-fn compact_if_due(server: &RegionServer, region: &std::sync::Arc<Region>) {
+fn compact_if_due(server: &RegionServer, region: &Arc<Region>) {
     if region.needs_compaction() {
         server.background.request_compaction(region, None, false);
     }
@@ -169,15 +179,20 @@ fn compact_if_due(server: &RegionServer, region: &std::sync::Arc<Region>) {
 /// The places where files of a load may be; see the module. Both paths are resolved.
 struct Sources<'a> {
     fs: &'a dyn FileSystem,
+    /// Finds other file systems.
+    hooks: &'a dyn ServerHooks,
     root: PathBuf,
     staging: PathBuf,
 }
 
+/// A file system other than the regions', with a location in it.
+type Elsewhere = (Location, Arc<dyn FileSystem>);
+
 impl<'a> Sources<'a> {
-    fn new(server: &RegionServer, fs: &'a dyn FileSystem) -> Result<Self> {
+    fn new(server: &'a RegionServer, fs: &'a dyn FileSystem) -> Result<Self> {
         let root = resolved(fs, &std::path::absolute(&server.root)?)?;
         let staging = resolved(fs, &staging_dir(server)?)?;
-        Ok(Self { fs, root, staging })
+        Ok(Self { fs, hooks: &*server.hooks, root, staging })
     }
 
     /// Returns the directory whose files the load may move. `None` for a token outside the root,
@@ -194,7 +209,11 @@ impl<'a> Sources<'a> {
     }
 
     fn files(&self, request: &pb::BulkLoadHFileRequest, own_dir: Option<&Path>) -> Result<Vec<BulkFile>> {
-        let file = |given: &pb::bulk_load_h_file_request::FamilyPath| -> Result<BulkFile> {
+        let mut elsewhere = None;
+        let file = |given: &FamilyPath| -> Result<BulkFile> {
+            if self.fs.path_of(&given.path).is_none() {
+                return self.file_elsewhere(given, &mut elsewhere);
+            }
             let path = path_of(self.fs, &given.path)?;
             let source = resolved(self.fs, &path)?;
             if source.starts_with(&self.root) && !source.starts_with(&self.staging) {
@@ -202,9 +221,26 @@ impl<'a> Sources<'a> {
             }
             let is_own = own_dir.is_some_and(|dir| source != dir && source.starts_with(dir));
             let keep_source = request.copy_file() || !is_own;
-            Ok(BulkFile { family: given.family.clone(), path, source, keep_source })
+            Ok(BulkFile { family: given.family.clone(), path, source, source_fs: None, keep_source })
         };
         request.family_path.iter().map(file).collect()
+    }
+
+    /// Finds a file of another file system: the one of the request's earlier files, if there are.
+    fn file_elsewhere(&self, given: &FamilyPath, known: &mut Option<Elsewhere>) -> Result<BulkFile> {
+        let location = Location::parse(&given.path).ok();
+        let location = location.filter(|at| at.path().is_absolute() && !climbs(at.path()));
+        let location = location.ok_or_else(|| unusable(&given.path))?;
+        let (first, fs) = match known {
+            Some(known) => known,
+            None => known.insert((location.clone(), self.hooks.file_system(&location)?)),
+        };
+        if !location.is_beside(first) {
+            return Err(HBaseError::do_not_retry(format!("{location} and {first}: two file systems")));
+        }
+        let source = resolved(&**fs, location.path())?;
+        let (family, path) = (given.family.clone(), PathBuf::from(&given.path));
+        Ok(BulkFile { family, path, source, source_fs: Some(Arc::clone(fs)), keep_source: true })
     }
 }
 
@@ -224,7 +260,7 @@ fn not_staging(token: &str) -> HBaseError {
     HBaseError::do_not_retry(format!("{token} is not a staging directory"))
 }
 
-fn region(server: &RegionServer, specifier: Option<&pb::RegionSpecifier>) -> Result<std::sync::Arc<Region>> {
+fn region(server: &RegionServer, specifier: Option<&pb::RegionSpecifier>) -> Result<Arc<Region>> {
     let missing = || HBaseError::new(ErrorKind::NotServingRegion, "no region named");
     server.region(specifier.ok_or_else(missing)?)
 }
@@ -235,10 +271,16 @@ fn staging_dir(server: &RegionServer) -> Result<PathBuf> {
 
 /// Parses a path as Hadoop writes it, with or without the scheme of this server's file system.
 fn path_of(fs: &dyn FileSystem, text: &str) -> Result<PathBuf> {
-    let unusable = || HBaseError::do_not_retry(format!("{text}: not a path of this server's file system"));
-    let path = fs.path_of(text).ok_or_else(unusable)?;
-    let climbs = path.components().any(|part| part == std::path::Component::ParentDir);
-    if climbs { Err(unusable()) } else { Ok(path.components().collect()) }
+    let path = fs.path_of(text).filter(|path| !climbs(path)).ok_or_else(|| unusable(text))?;
+    Ok(path.components().collect())
+}
+
+fn climbs(path: &Path) -> bool {
+    path.components().any(|part| part == Component::ParentDir)
+}
+
+fn unusable(text: &str) -> HBaseError {
+    HBaseError::do_not_retry(format!("{text}: not a path of a file system that this server can read"))
 }
 
 /// Returns a user's short name, with characters replaced that a file name may not have.
@@ -262,7 +304,7 @@ mod tests {
 
     use super::*;
     use crate::RegionServerConfig;
-    use crate::testing::{TestServer, cell, specifier, table};
+    use crate::testing::{NoHooks, TestServer, cell, specifier, table};
 
     #[test]
     fn paths_are_hadoops() {
@@ -287,22 +329,16 @@ mod tests {
     }
 
     /// Writes an HFile of one row for the family `f`.
-    fn hfile(region: &Region, path: &str, row: &[u8]) -> pb::bulk_load_h_file_request::FamilyPath {
+    fn hfile(region: &Region, path: &str, row: &[u8]) -> FamilyPath {
         let fs = &**region.file_system();
         let mut writer =
             HFileWriter::create(fs, Path::new(path), HFileContext::default()).expect("a new file");
         writer.append(&cell(row, b"q", b"v").as_cell()).expect("in order");
         writer.finish(StoreFileMeta::default()).expect("written");
-        pb::bulk_load_h_file_request::FamilyPath {
-            family: Bytes::from_static(b"f"),
-            path: format!("file:{path}"),
-        }
+        FamilyPath { family: Bytes::from_static(b"f"), path: format!("file:{path}") }
     }
 
-    fn request(
-        region: &Region,
-        files: &[pb::bulk_load_h_file_request::FamilyPath],
-    ) -> pb::BulkLoadHFileRequest {
+    fn request(region: &Region, files: &[FamilyPath]) -> pb::BulkLoadHFileRequest {
         pb::BulkLoadHFileRequest {
             region: specifier(region),
             family_path: files.to_vec(),
@@ -367,6 +403,55 @@ mod tests {
         assert_eq!(region.load().store_files, 0);
     }
 
+    /// Moves a file to the test's other file system. Returns its name there.
+    fn move_elsewhere(server: &TestServer, region: &Region, file: &FamilyPath) -> FamilyPath {
+        let path = PathBuf::from(file.path.trim_start_matches("file:"));
+        let bytes = region.file_system().read_all(&path, 1 << 20).expect("read");
+        server.elsewhere.mkdirs(path.parent().expect("a folder")).expect("created");
+        server.elsewhere.write_atomically(&path, &bytes).expect("written");
+        region.file_system().delete(&path).expect("deleted");
+        let path = format!("hdfs://elsewhere{}", path.display());
+        FamilyPath { family: file.family.clone(), path }
+    }
+
+    #[test]
+    fn files_of_another_file_system_are_copied() {
+        let (server, region) = TestServer::with_region();
+        let [one, two, three] =
+            [("/in/1", b"a"), ("/in/2", b"b"), ("/in/3", b"c")].map(|(path, row)| hfile(&region, path, row));
+        let one = move_elsewhere(&server, &region, &one);
+        let load = |files: &[&FamilyPath], copy_file| {
+            let files: Vec<_> = files.iter().copied().cloned().collect();
+            let load = pb::BulkLoadHFileRequest { copy_file: Some(copy_file), ..request(&region, &files) };
+            bulk_load(&server.server, &load)
+        };
+        // Beside files of the server's own file system; whether the client asks for a copy or not.
+        assert!(load(&[&one, &two], false).expect("answered").loaded);
+        assert!(load(&[&one], true).expect("answered").loaded);
+        assert_eq!(region.load().store_files, 3);
+        let rows = region.get(evenkeel_region::operations::Scan::get("a")).expect("read");
+        assert_eq!(rows.len(), 1);
+        assert!(server.elsewhere.exists(Path::new("/in/1")).expect("looked"), "the source stays");
+
+        let at = |path: &str| FamilyPath { family: Bytes::from_static(b"f"), path: path.to_owned() };
+        let refused = [
+            ("hdfs://unknown/in/1", "no NameNodes"),
+            ("hdfs://elsewhere/in/../in/1", "not a path"),
+            ("file://host/in/1", "not a path"),
+            ("in/1", "not a path"),
+            ("s3://bucket/in/1", "not a path"),
+            ("hdfs://elsewhere/in/none", "/in/none"),
+        ];
+        for (path, why) in refused {
+            let error = load(&[&three, &at(path)], false).expect_err(path);
+            assert!(error.message().contains(why), "{path}: {error}");
+        }
+        let error = load(&[&one, &at("hdfs://unknown/in/1")], false).expect_err("two others");
+        assert!(error.message().contains("two file systems"), "{error}");
+        assert_eq!(region.load().store_files, 3);
+        assert!(exists(&region, "/in/3"));
+    }
+
     /// Every file of the file system outside the staging directory, with its length.
     fn all_files(fs: &dyn FileSystem, dir: &Path) -> Vec<(PathBuf, u64)> {
         let listed = fs.list(dir).expect("listed").into_iter();
@@ -399,8 +484,7 @@ mod tests {
         let tokens = tokens.into_iter().map(|token| Some(format!("file:{token}"))).chain([None]);
         for bulk_token in tokens {
             for path in elsewhere.into_iter().chain([&*live]) {
-                let path =
-                    pb::bulk_load_h_file_request::FamilyPath { family: family.clone(), path: path.into() };
+                let path = FamilyPath { family: family.clone(), path: path.into() };
                 let load =
                     pb::BulkLoadHFileRequest { bulk_token: bulk_token.clone(), ..request(&region, &[path]) };
                 let is_loaded = bulk_load(server, &load).is_ok_and(|response| response.loaded);
@@ -439,13 +523,11 @@ mod tests {
         assert!(made.success());
         let fs = LocalFileSystem::new();
         let of = |path: &Path| resolved(&fs, path).expect("resolved");
-        let sources = Sources { fs: &fs, root: of(&root), staging: of(&root.join("staging")) };
+        let (root_dir, staging) = (of(&root), of(&root.join("staging")));
+        let sources = Sources { fs: &fs, hooks: &NoHooks::default(), root: root_dir, staging };
         let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
         let file = |path: &Path, own_dir: Option<&Path>| {
-            let path = pb::bulk_load_h_file_request::FamilyPath {
-                family: Bytes::from_static(b"f"),
-                path: text(path),
-            };
+            let path = FamilyPath { family: Bytes::from_static(b"f"), path: text(path) };
             let request = pb::BulkLoadHFileRequest { family_path: vec![path], ..Default::default() };
             sources.files(&request, own_dir).map(|files| (files[0].source.clone(), files[0].keep_source))
         };

@@ -9,11 +9,13 @@ import java.util.Properties;
 import java.util.zip.CRC32;
 import org.apache.hadoop.hbase.Cell;
 import org.apache.hadoop.hbase.CellUtil;
+import org.apache.hadoop.hbase.ServerName;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Admin;
 import org.apache.hadoop.hbase.client.ColumnFamilyDescriptorBuilder;
 import org.apache.hadoop.hbase.client.Connection;
 import org.apache.hadoop.hbase.client.ConnectionFactory;
+import org.apache.hadoop.hbase.client.Hbck;
 import org.apache.hadoop.hbase.client.Increment;
 import org.apache.hadoop.hbase.client.Put;
 import org.apache.hadoop.hbase.client.Result;
@@ -25,9 +27,9 @@ import org.apache.hadoop.hbase.util.Bytes;
 
 /**
  * A table of a cluster whose regions move and whose servers die: {@code create NAME}, {@code put NAME FROM TO}, {@code
- * flush NAME}, {@code digest NAME}, {@code watch NAME FILE}, several in sequence, separated by {@code +}. The digest is
- * a line with the number of cells and a checksum of all cells, timestamps included. {@code watch} prints digests until
- * the file exists.
+ * flush NAME}, {@code digest NAME}, {@code watch NAME FILE}, {@code expire SERVER}, several in sequence, separated by
+ * {@code +}. The digest is a line with the number of cells and a checksum of all cells, timestamps included. {@code
+ * watch} prints digests until the file exists. {@code expire} makes the master declare a server dead, as HBCK2 does.
  */
 public final class ClusterRows {
   private static final byte[] FAMILY = Bytes.toBytes("f");
@@ -62,6 +64,12 @@ public final class ClusterRows {
   }
 
   private static void run(Connection connection, List<String> command) throws Exception {
+    if (command.get(0).equals("expire")) {
+      try (Hbck hbck = connection.getHbck()) {
+        hbck.scheduleServerCrashProcedures(List.of(ServerName.valueOf(command.get(1))));
+      }
+      return;
+    }
     TableName name = TableName.valueOf(command.get(1));
     try (Admin admin = connection.getAdmin();
         Table table = connection.getTable(name)) {
