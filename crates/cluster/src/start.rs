@@ -55,6 +55,7 @@ use crate::lease::Lease;
 use crate::master::ClusterConnection;
 use crate::procedures::Procedures;
 use crate::quotas;
+use crate::replica_flush;
 use crate::session::Session;
 use crate::settings::ClusterSettings;
 use crate::slow_log_table;
@@ -127,6 +128,7 @@ pub(crate) fn start(
     master.send_reports(&abort);
     slow_log_table::start(&connections.runtime, &regionserver, &process.conf, &process.clock)?;
     quotas::start(&connections.runtime, &regionserver, &process.conf, (&session, &master))?;
+    replica_flush::start(&connections.runtime, &regionserver, &process.conf)?;
     regionserver.announce()?;
     tracing::info!(server = %name, "joined the cluster");
     Ok(ClusterServer {
