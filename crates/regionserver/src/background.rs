@@ -175,8 +175,8 @@ struct Shared {
     deferred: Mutex<HashMap<String, Vec<Compaction>>>,
     /// Regions whose split is requested next.
     splits: JobQueue<Arc<Region>>,
-    /// Default replicas whose streams have events, and secondary replicas whose files are to be
-    /// found again.
+    /// Default replicas whose streams have events, and secondary replicas that must refresh their
+    /// files.
     replica_events: JobQueue<Arc<Region>>,
     /// When a split of a region was last requested, by encoded name.
     split_requests: Mutex<HashMap<String, Instant>>,
