@@ -5,6 +5,9 @@
 //! Then in a cluster under a stock master: each kind of RegionServer has the secondary replicas of
 //! regions that the other one writes, flushes and compacts.
 //!
+//! Then with replication of MemStores (`replica-memstores`), on one server, and from a stock
+//! RegionServer to the tested one.
+//!
 //! The same for replicas of hbase:meta, by the groups `meta-replicas` and `meta-replicas-kept`.
 //!
 //! With `EVENKEEL_INTEROP_TARGET=stock`, every server is stock HBase.
@@ -37,6 +40,20 @@ fn replicas_serve_what_stock_hbases_do() {
 #[test]
 fn replicas_of_meta_serve_what_stock_hbases_do() {
     checks_on(&target_with(&[META_REFRESH, ARCHIVES]), "zk", &["meta-replicas"]);
+}
+
+/// Enables the replication of MemStores. In stock HBase, a peer reads the logs.
+const REPLICATION: (&str, &str) = ("hbase.region.replica.replication.enabled", "true");
+
+#[test]
+fn replicas_show_edits_before_a_flush() {
+    checks_on(&target_with(&[REPLICATION, ARCHIVES]), "zk", &["replica-memstores"]);
+}
+
+#[test]
+fn replicas_of_meta_show_edits_before_a_flush() {
+    let settings = [("hbase.region.replica.replication.catalog.enabled", "true"), ARCHIVES];
+    checks_on(&target_with(&settings), "zk", &["meta-replica-memstores"]);
 }
 
 struct Client {
@@ -249,6 +266,32 @@ fn replicas_in_a_cluster_show_what_the_other_kind_of_server_writes() {
         (replicas.len() == 4 && replicas.iter().all(is_there)).then_some(())
     });
     client.wait_for_rows(&expected, "after the death of a server");
+}
+
+/// The default replicas are on stock HBase, which sends its edits.
+#[test]
+fn replicas_in_a_cluster_show_the_edits_that_stock_hbase_sends() {
+    let settings = [REPLICATION, ("replication.source.sleepforretries", "200")];
+    let cluster = Cluster::start_with(ClusterStorage::Directory, &settings);
+    let cluster = cluster.unwrap_or_else(|why| panic!("{why}"));
+    let start =
+        |kind, name| cluster.start_regionserver(kind, name, &[]).unwrap_or_else(|why| panic!("{why}"));
+    let java = start(ServerKind::Stock, "java");
+    cluster.wait_for_master().unwrap_or_else(|why| panic!("{why}"));
+    let ours = start(tested(), "ours");
+    let config = ClientConfig::zookeeper("127.0.0.1", cluster.zookeeper_port(), "/hbase");
+    let client = Client::with(config);
+    let (java_name, our_name) = (client.name_of(&java), client.name_of(&ours));
+    client.create();
+    client.place(&java_name, &our_name);
+    let mut expected: Vec<String> = Vec::new();
+    for turn in 1..4 {
+        client.write(turn);
+        // The last row is not flushed.
+        expected.extend([format!("a{turn}"), format!("log{turn}"), format!("z{turn}")]);
+        expected.sort();
+        client.wait_for_rows(&expected, &format!("turn {turn}"));
+    }
 }
 
 /// Runs a group of the stock client's checks with settings of its own.

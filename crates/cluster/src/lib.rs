@@ -32,6 +32,7 @@
 //! | [`pools`] | thread pools for the master's requests |
 //! | [`procedures`] | executes the requests of ExecuteProcedures |
 //! | `quotas` | reads the quotas from hbase:quota |
+//! | `replica_flush` | requests flushes of default replicas for secondary replicas here |
 //! | [`session`] | the ZooKeeper session and the state read from ZooKeeper |
 //! | [`settings`] | settings of a cluster |
 //! | `slow_log_table` | writes slow calls to hbase:slowlog |
@@ -55,6 +56,7 @@ pub mod master;
 pub mod pools;
 pub mod procedures;
 mod quotas;
+mod replica_flush;
 pub mod session;
 pub mod settings;
 mod slow_log_table;

@@ -62,6 +62,7 @@ use crate::lease::Lease;
 use crate::master::ClusterConnection;
 use crate::procedures::Procedures;
 use crate::quotas;
+use crate::replica_flush;
 use crate::session::Session;
 use crate::settings::ClusterSettings;
 use crate::slow_log_table;
@@ -177,6 +178,7 @@ fn join(
     master.send_reports(&abort);
     slow_log_table::start(runtime, &regionserver, &process.conf, &process.clock)?;
     quotas::start(runtime, &regionserver, &process.conf, (session, &master))?;
+    replica_flush::start(runtime, &regionserver, &process.conf)?;
     zookeeper_procedures::start(session, &abort, &transitions, &process.conf, &process.supervisor)?;
     match process.failure.get() {
         None => Ok(Joined { storage, regionserver, transitions, abort, serving }),

@@ -323,6 +323,12 @@ impl TableDescriptor {
         count.unwrap_or(1).max(1)
     }
 
+    /// Whether edits in the MemStore of the default replica are for the others
+    /// (`REGION_MEMSTORE_REPLICATION`), true by default.
+    pub fn is_memstore_replicated(&self) -> bool {
+        self.text("REGION_MEMSTORE_REPLICATION").is_none_or(|v| v.eq_ignore_ascii_case("true"))
+    }
+
     /// Whether Gets of the table use the row cache (`ROW_CACHE_ENABLED`, HBASE-29585); `None` if
     /// the server's setting decides.
     pub fn row_cache_enabled(&self) -> Option<bool> {

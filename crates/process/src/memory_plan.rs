@@ -63,6 +63,7 @@ use evenkeel_common::{Configuration, HBaseError, Result};
 use evenkeel_region::memstore::chunk_slack_bytes;
 
 use crate::io_error;
+use evenkeel_region::region::{QUEUED_BYTES_MAX, ReplicaReplication};
 use evenkeel_regionserver::RegionServerConfig;
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
@@ -112,7 +113,7 @@ pub struct MemoryPlan {
     pub memstore: u64,
     /// Bytes of chunks beyond those of cells.
     pub chunk_slack: u64,
-    /// Flushes and compactions.
+    /// Flushes and compactions, and edits for secondary replicas.
     pub background: u64,
     /// One buffer of the WAL.
     pub log_buffer: u64,
@@ -264,6 +265,8 @@ impl Fixed {
         let is_set = |key: &str| conf.is_set(key);
         let background = BackgroundConfig::from(conf).map_err(io_error)?;
         let threads = background.flushers + background.small_compactors + background.large_compactors;
+        let replication = ReplicaReplication::from_configuration(conf).map_err(io_error)?;
+        let replicated_bytes = if replication.is_enabled() { QUEUED_BYTES_MAX } else { 0 };
         let requests = match is_set(REQUESTS) {
             true => {
                 Some(conf.get_size_or(REQUESTS, REQUEST_BYTES_MAX as i64).map_err(io_error)?.max(1) as u64)
@@ -278,7 +281,7 @@ impl Fixed {
             requests,
             scanners: is_set(SCANNERS_MAX)
                 .then_some((server.scanners_max as u64).saturating_mul(SCANNER_BYTES)),
-            background: threads as u64 * BACKGROUND_BYTES,
+            background: threads as u64 * BACKGROUND_BYTES + replicated_bytes,
         })
     }
 

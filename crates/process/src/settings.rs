@@ -13,7 +13,9 @@ use evenkeel_metrics::slow_log::WarnLimit;
 use evenkeel_metrics::{LedgerConfig, SlowLogConfig};
 use evenkeel_region::memstore::ChunkPoolConfig;
 use evenkeel_region::region::split_policy::SplitConfig;
-use evenkeel_region::region::{FlushPolicyConfig, PRECLOSE_FLUSH, RegionConfig, TIMESTAMP_SLOP};
+use evenkeel_region::region::{
+    FlushPolicyConfig, PRECLOSE_FLUSH, RegionConfig, ReplicaReplication, TIMESTAMP_SLOP,
+};
 use evenkeel_rpc::RpcServerConfig;
 use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
@@ -324,6 +326,7 @@ fn region_config(conf: &Configuration) -> Result<RegionConfig> {
         split: SplitConfig::from_configuration(conf).map_err(io_error)?,
         flush_policy: FlushPolicyConfig::from_configuration(conf).map_err(io_error)?,
         preclose_flush_bytes: conf.get_i64(PRECLOSE_FLUSH).map_err(io_error)?,
+        replication: ReplicaReplication::from_configuration(conf).map_err(io_error)?,
         changed: Arc::default(),
     })
 }

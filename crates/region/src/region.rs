@@ -14,7 +14,8 @@
 //! if the store's files are tracked by a list -> swap the file list.
 //!
 //! **Lock order**: row locks, the bulk load lock, the flush lock, the updates lock, the MVCC lock
-//! of write numbers. No I/O happens under the last two.
+//! of write numbers. No I/O happens under the last two. A secondary replica: the lock of its
+//! refreshes (that of compactions), that of its replay, the updates lock.
 //!
 //! **One in-memory flush** (`flush/in_memory.rs`): a pointer swap without a lock -> wait until the
 //! swapped segment is durable -> make it flat -> swap. It never blocks writers or readers.
@@ -27,7 +28,8 @@
 //! scan. Writes update it before they become visible.
 //!
 //! **A secondary replica** (`secondary.rs`) reads the files of the default replica, and changes
-//! nothing on the file system. Its MemStore is always empty.
+//! nothing on the file system. Its MemStore has the edits that it replays, if the default replica
+//! hands it any (`replica_stream.rs`).
 //!
 //! **Views without registration.** A flush or compaction drops versions that no reader at or above
 //! the current read point needs. A reader that takes its read point before the file list is swapped
@@ -49,6 +51,7 @@ pub mod mvcc;
 pub mod nonce;
 mod open;
 mod read;
+mod replica_stream;
 mod row_cache;
 pub mod row_lock;
 #[cfg(test)]
@@ -92,8 +95,13 @@ use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::{copy_seq_id_file, has_recovered_edits, write_region_info, write_seq_id_file};
 pub use self::read::{RegionScanner, RowReader};
+pub use self::replica_stream::{
+    CATALOG_REPLICATION_ENABLED, QUEUED_BYTES_MAX, REPLICATION_ENABLED, ReplicaEvent, ReplicaReplication,
+    ReplicaStream, ReplicaStreamReader,
+};
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
+use self::secondary::ReplayState;
 use self::split_policy::SplitConfig;
 pub use self::write::{
     BatchCompletion, LongWaitExecutor, RowLockWaiter, TryWriteResult, prefetch_write_positions,
@@ -126,6 +134,8 @@ pub struct RegionConfig {
     /// `hbase.hregion.preclose.flush.size`: a closing region with more unflushed bytes flushes
     /// before it refuses writes. A table may have its own value.
     pub preclose_flush_bytes: i64,
+    /// Which edits are for secondary replicas.
+    pub replication: ReplicaReplication,
     /// Limits changed while the server runs. Clones share it.
     pub changed: Arc<DynamicConfig>,
 }
@@ -210,6 +220,7 @@ impl Default for RegionConfig {
             split: SplitConfig::default(),
             flush_policy: FlushPolicyConfig::default(),
             preclose_flush_bytes: 5 << 20,
+            replication: ReplicaReplication::default(),
             changed: Arc::default(),
         }
     }
@@ -224,6 +235,9 @@ pub trait RegionEvents: Send + Sync {
     /// A part of the MemStore is large enough for an in-memory flush ([`Region::flush_in_memory`]).
     /// Reported once until that flush begins. A server that ignores it does no in-memory flushes.
     fn in_memory_flush_wanted(&self, _region: &Arc<Region>) {}
+
+    /// The region's [`ReplicaStream`] has events. A server that ignores it replicates no edits.
+    fn replica_events(&self, _region: &Arc<Region>) {}
 
     /// An Increment or Append has added `bytes` to the MemStore beyond those of its mutation: the
     /// old value and tags. Called before the write is durable.
@@ -308,6 +322,10 @@ pub struct Region {
     is_read_only: bool,
     /// True while a secondary replica's view of the files is too old to read.
     reads_disabled: AtomicBool,
+    /// What a secondary replica has replayed.
+    replayed: Mutex<ReplayState>,
+    /// What a default replica hands to the others, if it does.
+    replica_stream: Option<Arc<ReplicaStream>>,
     /// In the order of their families' names.
     stores: Vec<Arc<Store>>,
     mvcc: Arc<Mvcc>,

@@ -1,6 +1,6 @@
 //! [`Background`]: threads that flush and compact.
 //!
-//! A region requests a flush or a compaction on the path of a write ([`RegionEvents`]), which only
+//! A region requests a flush or a compaction on the path of a write (`region_events`), which only
 //! puts it into a queue. A region is in a queue at most once, so the queues are bounded by the
 //! number of regions, and by a fixed length.
 //!
@@ -53,9 +53,11 @@
 //! | [`throughput`] | how fast compactions and flushes may write |
 //! | [`chore`] | leases, the limit on unflushed bytes, and other periodic work |
 //! | `priorities` | how flushes and compactions yield |
+//! | `region_events` | what regions report |
 //! | [`file_discharger`] | archives files that compactions have replaced |
 //! | [`mob_cleaner`] | archives MOB files without references |
 //! | [`notifier`] | wakes the chore before its time |
+//! | `replica_replication` | replays edits on secondary replicas |
 //! | [`store_file_refresh`] | refreshes the files of secondary replicas |
 
 pub mod chore;
@@ -65,6 +67,8 @@ mod job_queue;
 pub mod mob_cleaner;
 pub mod notifier;
 mod priorities;
+mod region_events;
+mod replica_replication;
 pub mod store_file_refresh;
 pub mod throughput;
 
@@ -83,7 +87,7 @@ use evenkeel_common::priority::{self, REDUCED_NICE};
 use evenkeel_common::thread::{Supervisor, catch, spawn_essential, spawn_restarted};
 use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_region::memstore::ChunkPool;
-use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
+use evenkeel_region::region::{FlushOutcome, Region};
 use evenkeel_region::store::{CompactionKind, CompactionThroughputController, ThroughputController};
 use parking_lot::Mutex;
 
@@ -172,6 +176,9 @@ struct Shared {
     deferred: Mutex<HashMap<String, Vec<Compaction>>>,
     /// Regions whose split is requested next.
     splits: JobQueue<Arc<Region>>,
+    /// Default replicas whose streams have events, and secondary replicas that must refresh their
+    /// files.
+    replica_events: JobQueue<Arc<Region>>,
     /// When a split of a region was last requested, by encoded name.
     split_requests: Mutex<HashMap<String, Instant>>,
     /// The server of the regions, if there is one.
@@ -237,6 +244,7 @@ impl Background {
             compaction_changes: AtomicU64::new(0),
             deferred: Mutex::default(),
             splits: JobQueue::new(),
+            replica_events: JobQueue::new(),
             split_requests: Mutex::default(),
             server: OnceLock::new(),
             flush_failures: AtomicU64::new(0),
@@ -269,6 +277,7 @@ impl Background {
         for i in 0..config.large_compactors {
             background.spawn(format!("compact-large-{i}"), Shared::large_compactions)?;
         }
+        background.spawn("replicate".to_owned(), Shared::replicate_jobs)?;
         for i in 0..config.split_requesters {
             background.spawn(format!("split-{i}"), Shared::request_splits)?;
         }
@@ -439,8 +448,8 @@ impl Background {
         &self.write_throttle
     }
 
-    /// Returns how long to hold the reply to a write that has [grown](RegionEvents::write_grew) by
-    /// `bytes`.
+    /// Returns how long to hold the reply to a write that has grown by `bytes`
+    /// ([`RegionEvents::write_grew`](evenkeel_region::region::RegionEvents::write_grew)).
     pub fn hold_for_growth(&self, bytes: u64) -> Duration {
         let memory = self.shared.memory.get().filter(|_| bytes > 0);
         memory.map_or(Duration::ZERO, |memory| memory.hold_for(bytes))
@@ -526,29 +535,10 @@ impl Background {
         self.shared.compactions.stop();
         self.shared.large_compactions.stop();
         self.shared.splits.stop();
+        self.shared.replica_events.stop();
         self.chunks.get().into_iter().for_each(|chunks| chunks.stop_keeping_ready());
         let threads = std::mem::take(&mut *self.threads.lock());
         threads.into_iter().for_each(|thread| drop(thread.join()));
-    }
-}
-
-impl RegionEvents for Background {
-    fn abort_server(&self, region: &Region, reason: &str) {
-        self.supervisor.report(format!("{reason} of region {}", region.info().encoded_name()));
-    }
-
-    fn flush_wanted(&self, region: &Arc<Region>) {
-        self.request_flush(region);
-    }
-
-    fn in_memory_flush_wanted(&self, region: &Arc<Region>) {
-        self.shared.in_memory_flushes.push(region.info().encoded_name().to_owned(), region.clone());
-    }
-
-    fn write_grew(&self, bytes: u64) {
-        if self.shared.memory.get().is_some_and(|memory| memory.note(bytes)) {
-            self.notifier().notify();
-        }
     }
 }
 

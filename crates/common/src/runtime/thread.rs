@@ -27,6 +27,7 @@
 //! | `flush-in-memory-N` | same | that in-memory flush | the server |
 //! | `compact-small-N`, `compact-large-N` | same | that compaction; inputs stay | the server |
 //! | `split-N` | same | that request to split a region | the server |
+//! | `replicate` | same | edits of that region, until its next flush | the server |
 //! | `chunks` | same | restarted | restarted |
 //! | `memory-trim` | `process/memory_trim.rs` | restarted | restarted |
 //! | `write-throttle` | `regionserver/limits/write_throttle.rs` | that reply | the server |

@@ -66,10 +66,6 @@ const NOT_HERE: &[(&str, &[&str])] = &[
             "hbase.status.listener.class",
         ],
     ),
-    (
-        "not supported: replication of MemStores to secondary replicas; they show what the default replica has flushed",
-        &["hbase.region.replica.replication.enabled"],
-    ),
     ("not supported: replication", &["hbase.replication.rpc.codec", "hbase.replication.source.maxthreads"]),
     (
         "other programs: the master of a cluster; the master of a standalone server has one server, and nothing to balance",

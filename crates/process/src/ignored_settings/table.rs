@@ -45,6 +45,36 @@ pub(super) const IGNORED: &[Ignored] = &[
         &[],
         "major compactions of families with MOB files queue, and the compaction threads limit how many run",
     ),
+    // Secondary replicas of regions.
+    Ignored::new(
+        &["hbase.region.replica.replication.buffersize"],
+        &[],
+        "edits that secondary replicas have not replayed have 8 MiB",
+    ),
+    Ignored::new(
+        &[
+            "hbase.region.replica.replication.writer.threads",
+            "hbase.region.replica.replication.threads.max",
+            "hbase.region.replica.replication.threads.keepalivetime",
+            "hbase.region.replica.replication.client.retries.number",
+            "hbase.region.replica.replication.cache.disabledAndDroppedTables.expiryMs",
+        ],
+        &[],
+        "one thread replays edits, on the secondary replicas of this server",
+    ),
+    Ignored::new(
+        &["hbase.region.replica.wait.for.primary.flush"],
+        &[],
+        "a secondary replica shows no edit without an earlier one, so its reads do not wait for a flush",
+    ),
+    Ignored::new(
+        &[
+            "hbase.region.replica.storefile.refresh",
+            "hbase.region.replica.storefile.refresh.memstore.multiplier",
+        ],
+        &[],
+        "a flush of the default replica frees the memory of a secondary replica",
+    ),
     // Process, cluster, ZooKeeper.
     Ignored::new(&["hbase.cluster.distributed"], &["false"], ONE_PROCESS),
     Ignored::new(&["hbase.regionserver.rpc.startup.waittime"], &[], ONE_PROCESS),

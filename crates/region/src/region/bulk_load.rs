@@ -214,6 +214,7 @@ impl Region {
             }
             self.invalidate_row_cache();
         });
+        self.stream_files(seq_id.unwrap_or(0));
         tracing::info!(region = %self.info.name_text(), files = prepared.len(), seq_id, "bulk loaded");
         let logged = self.log_marker(|_| Marker::BulkLoad(manifest.marker.clone()));
         if let Err(error) = manifest.delete(fs) {

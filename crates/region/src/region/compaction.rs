@@ -76,6 +76,9 @@ impl Region {
             let compacted = catch(what, || self.compact_store(store, kind, priority));
             done |= compacted.inspect_err(|_| self.counts.add(RegionCount::FailedCompactions, 1))?;
         }
+        if done {
+            self.stream_files(0);
+        }
         Ok(done)
     }
 

@@ -202,7 +202,9 @@ impl Region {
         priority: Option<&dyn BackgroundPriority>,
     ) -> Result<FlushOutcome> {
         if are_memstores_empty(stores) {
-            self.mark_flushed(stores);
+            if let Some(seq_id) = self.mark_flushed(stores) {
+                self.stream_files(seq_id);
+            }
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
         let _unless_done = AbortOnPanic(self);
@@ -222,6 +224,7 @@ impl Region {
             Ok(files) => {
                 let output_bytes = files.iter().flatten().map(|file| file.bytes()).sum();
                 self.commit_snapshots(&snapshot, files);
+                self.stream_files(snapshot.region_seq_id);
                 let took = clock::since(started);
                 self.count_flush(&FlushEnd { took, cells, memstore_bytes, output_bytes });
                 let (ms, stores) = (length::whole_ms(took), stores.len());
@@ -282,8 +285,9 @@ impl Region {
     }
 
     /// Records, also in the log, that stores have no edit only in memory. A MemStore can be empty
-    /// without a flush if an in-memory flush found all its cells expired.
-    fn mark_flushed(&self, stores: &[Arc<Store>]) {
+    /// without a flush if an in-memory flush found all its cells expired. Returns the sequence id
+    /// up to which the region's edits are in files, if none is only in memory.
+    fn mark_flushed(&self, stores: &[Arc<Store>]) -> Option<u64> {
         let _updates = self.updates.write();
         if are_memstores_empty(stores) {
             let families = family_names(stores);
@@ -293,6 +297,9 @@ impl Region {
                 store.take_oldest_edit_ms();
             }
         }
+        let seq_id = self.is_memstore_empty().then(|| self.mvcc.write_point())?;
+        self.resume_stream(seq_id);
+        Some(seq_id)
     }
 
     fn is_memstore_empty(&self) -> bool {
@@ -318,6 +325,9 @@ impl Region {
                 store.start_flush();
             }
         });
+        if stores.len() == self.stores.len() {
+            self.resume_stream(seq_id);
+        }
         self.forget_unlogged();
         let oldest_edits_ms = stores.iter().map(|store| store.take_oldest_edit_ms()).collect();
         self.mvcc.complete(seq_id);

@@ -24,6 +24,10 @@ use super::wait_budget;
 
 /// A callback for when a write number, and all below it, are visible.
 pub trait OnVisible: Send {
+    /// Runs once when the number becomes visible, after all earlier numbers and before all later
+    /// ones, with the lock of the numbers held: it must only record that.
+    fn in_order(&mut self) {}
+
     /// Runs once, on the thread that moved the read point, and must be short.
     fn visible(self: Box<Self>);
 }
@@ -130,7 +134,8 @@ impl Mvcc {
         }
         let before = self.read_point();
         while inner.pending.front().is_some_and(|p| p.complete) {
-            if let Some(done) = inner.pending.pop_front() {
+            if let Some(mut done) = inner.pending.pop_front() {
+                done.waiters.iter_mut().for_each(|waiter| waiter.in_order());
                 self.read_point.store(done.number, Ordering::Release);
                 ready.extend(done.waiters);
             }
@@ -217,6 +222,23 @@ mod tests {
         assert_eq!(ran.load(Ordering::Relaxed), 0);
         mvcc.complete_then(first, waiter(&ran));
         assert_eq!(ran.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn numbers_are_recorded_in_order() {
+        struct Recorder(u64, Arc<Mutex<Vec<u64>>>);
+        impl OnVisible for Recorder {
+            fn in_order(&mut self) {
+                self.1.lock().push(self.0);
+            }
+            fn visible(self: Box<Self>) {}
+        }
+        let (mvcc, recorded) = (Mvcc::new(0), Arc::<Mutex<Vec<u64>>>::default());
+        let numbers: Vec<u64> = (0..3).map(|_| mvcc.begin(|n| n).0).collect();
+        for number in [numbers[1], numbers[0], numbers[2]] {
+            mvcc.complete_then(number, Some(Box::new(Recorder(number, Arc::clone(&recorded)))));
+        }
+        assert_eq!(*recorded.lock(), numbers);
     }
 
     #[test]

@@ -133,6 +133,8 @@ impl Region {
             row_cache: info.is_primary().then(|| RowCache::open(&env.stores, &info, &table)).flatten(),
             is_read_only: table.is_read_only() || !info.is_primary(),
             reads_disabled: AtomicBool::new(false),
+            replayed: Mutex::default(),
+            replica_stream: env.config.replication.stream_of(&info, &table),
             env,
             encoded_name: info.encoded_name().to_owned().into(),
             info,

@@ -5,11 +5,26 @@
 //! nothing on the file system: it writes no `.regioninfo`, `.seqid` file or marker, replays no
 //! recovered edits, deletes no temporary files, archives nothing, and neither flushes nor compacts.
 //! Its writes are rejected as those of a read-only table. Its reads show what the default replica
-//! had flushed at the last refresh ([`Region::refresh_store_files`]).
+//! had flushed at the last refresh ([`Region::refresh_store_files`]), and the edits that were
+//! replayed since.
 //!
 //! **A refresh** finds the files of every family, opens the new ones, and swaps the files of all
 //! families at once. A read sees either all files of a refresh or none. The read point moves first,
-//! to the greatest sequence id of the files, because a scanner skips younger cells.
+//! to the greatest sequence id of the files, because a scanner skips younger cells. The edits up to
+//! that id are replayed before the swap if they are at hand ([`Region::refresh_after`]), so that no
+//! read sees a row's new cells of one family only.
+//!
+//! **Replayed edits** ([`Region::replay_entry`]) are those of the default replica's log entries,
+//! with their sequence ids, in the order of these ids. Cells that are in files already are skipped,
+//! by the sequence id of each store's files, and so is an entry that was replayed before. The cells
+//! of an entry become visible at once, because the read point moves last. A refresh drops the cells
+//! that are in files now in the same swap that shows the files, so no read misses a cell.
+//!
+//! **Gaps.** Edits that were made before the replica opened, or that were lost on the way, are in
+//! files after the next flush of the default replica. Until a refresh has read these files, later
+//! edits are added to the MemStore, but not shown ([`Region::resume_replay`]): a reader never sees
+//! an edit without an earlier one. A replica begins with a gap that has no end yet, and replays
+//! nothing.
 //!
 //! **Files that vanish.** The default replica may archive a file while it is read here. An open
 //! file can be read until the archive's cleaner deletes it, and a file that is opened is also
@@ -19,11 +34,41 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use evenkeel_common::{HBaseError, RegionInfo, Result, TableDescriptor};
+use evenkeel_common::{CellBuffer, HBaseError, RegionInfo, Result, TableDescriptor};
 
 use super::open::{largest_seq_id_file, open_stores};
-use super::{Region, RegionEnv};
+use super::{Phase, Region, RegionEnv};
 use crate::layout;
+use crate::store::StoreFile;
+
+/// What a secondary replica has replayed, by sequence ids.
+#[derive(Debug)]
+pub(super) struct ReplayState {
+    /// Edits up to here may be missing, unless they are in files; `u64::MAX` while nothing is
+    /// replayed.
+    gap_end: u64,
+    /// Every edit up to here is in the files that are read.
+    in_files: u64,
+    /// The last edit in the MemStore.
+    replayed: u64,
+}
+
+impl Default for ReplayState {
+    fn default() -> Self {
+        Self { gap_end: u64::MAX, in_files: 0, replayed: 0 }
+    }
+}
+
+impl ReplayState {
+    fn has_gap(&self) -> bool {
+        self.in_files < self.gap_end
+    }
+}
+
+/// Returns the greatest sequence id of files, those of cells included.
+fn newest_of<'a>(files: impl Iterator<Item = &'a Arc<StoreFile>>) -> u64 {
+    files.map(|file| file.max_seq_id().max(file.max_cell_seq_id())).max().unwrap_or(0)
+}
 
 impl Region {
     /// Opens a secondary replica. Its sequence id is that of the default replica's directory.
@@ -60,6 +105,16 @@ impl Region {
     /// `NotServingRegionException`, and `IOException` from the file system: the files are those
     /// before.
     pub fn refresh_store_files(&self) -> Result<bool> {
+        self.refresh_after(0, |_| ())
+    }
+
+    /// As [`Region::refresh_store_files`], when the default replica has told that every edit up to
+    /// `flushed` is in files. Before it reads the new files, it calls `replay` with their greatest
+    /// sequence id, which replays the edits up to there.
+    ///
+    /// # Errors
+    /// As [`Region::refresh_store_files`].
+    pub fn refresh_after(&self, flushed: u64, replay: impl FnOnce(u64)) -> Result<bool> {
         if self.info.is_primary() {
             return Ok(false);
         }
@@ -70,20 +125,90 @@ impl Region {
         }
         let found = self.stores.iter().map(|store| store.find_files()).collect::<Result<Vec<_>>>()?;
         let is_changed = found.iter().any(Option::is_some);
-        if is_changed {
-            let files = found.iter().flatten().flatten();
-            let newest = files.map(|file| file.max_seq_id().max(file.max_cell_seq_id())).max();
-            self.with_new_epoch(|| {
-                self.mvcc.advance_to(newest.unwrap_or(0));
-                let changed = self.stores.iter().zip(found);
-                changed
-                    .for_each(|(store, found)| found.into_iter().for_each(|files| store.swap_files(files)));
-            });
-            let in_files = self.stores.iter().map(|store| store.max_seq_id()).max().unwrap_or(0);
-            self.max_flushed_seq_id.store(in_files, Ordering::Relaxed);
-            self.last_flush_seq_id.store(in_files, Ordering::Relaxed);
+        let newest = newest_of(found.iter().flatten().flatten());
+        replay(newest.max(flushed));
+        let mut replayed = self.replayed.lock();
+        if is_changed || flushed > replayed.in_files {
+            self.swap_found(found, newest, flushed, &mut replayed);
         }
+        drop(replayed);
         self.archive_compacted().map(|_| is_changed)
+    }
+
+    /// Reads these files from now on, and drops the replayed cells that are in them.
+    fn swap_found(
+        &self,
+        found: Vec<Option<Vec<Arc<StoreFile>>>>,
+        newest: u64,
+        flushed: u64,
+        replayed: &mut ReplayState,
+    ) {
+        let segments: Vec<_> = (self.stores.iter().zip(&found))
+            .map(|(store, files)| {
+                let of_new = files.iter().flatten().map(|file| file.max_seq_id()).max();
+                let before = replayed.in_files.max(store.max_seq_id());
+                let in_files = flushed.max(of_new.unwrap_or(0));
+                (in_files > before).then(|| store.newer_segment(in_files, replayed.replayed)).flatten()
+            })
+            .collect();
+        replayed.in_files = replayed.in_files.max(flushed);
+        let shown = if replayed.has_gap() { 0 } else { replayed.replayed };
+        self.with_new_epoch(|| {
+            self.mvcc.advance_to(newest.max(shown));
+            for ((store, files), segment) in self.stores.iter().zip(found).zip(segments) {
+                store.swap_found(files, segment);
+            }
+        });
+        let in_files = self.stores.iter().map(|store| store.max_seq_id()).max().unwrap_or(0);
+        self.max_flushed_seq_id.store(in_files, Ordering::Relaxed);
+        self.last_flush_seq_id.store(in_files, Ordering::Relaxed);
+    }
+
+    /// Replays a log entry of the default replica. Entries come in the order of their sequence ids;
+    /// an entry out of order was replayed before, or is in files.
+    ///
+    /// # Errors
+    /// `NotServingRegionException`.
+    pub fn replay_entry(&self, seq_id: u64, cells: &CellBuffer) -> Result<()> {
+        let mut replayed = self.replayed.lock();
+        let updates = self.updates.read();
+        if *updates != Phase::Open {
+            return Err(self.not_serving());
+        }
+        if seq_id <= replayed.gap_end.max(replayed.in_files).max(replayed.replayed) {
+            return Ok(());
+        }
+        for cell in cells.iter() {
+            if let Some(store) = self.store_of(cell.family())
+                && seq_id > store.max_seq_id()
+            {
+                store.add(&cell.with_seq_id(seq_id));
+            }
+        }
+        replayed.replayed = seq_id;
+        if !replayed.has_gap() {
+            self.mvcc.advance_to(seq_id);
+        }
+        Ok(())
+    }
+
+    /// Begins or continues to replay: edits up to `seq_id` may be missing, later ones will be
+    /// replayed. They are shown when [`Region::refresh_after`] was told that those up to `seq_id`
+    /// are in files.
+    pub fn resume_replay(&self, seq_id: u64) {
+        let gap_end = &mut self.replayed.lock().gap_end;
+        *gap_end = if *gap_end == u64::MAX { seq_id } else { seq_id.max(*gap_end) };
+    }
+
+    /// Replays nothing until [`Region::resume_replay`], because edits were lost. The replayed edits
+    /// stay visible.
+    pub fn suspend_replay(&self) {
+        self.replayed.lock().gap_end = u64::MAX;
+    }
+
+    /// Returns true if nothing is replayed.
+    pub fn is_replay_suspended(&self) -> bool {
+        self.replayed.lock().gap_end == u64::MAX
     }
 
     /// Lets reads proceed, or makes them fail with an `IOException`. A scanner that is open already

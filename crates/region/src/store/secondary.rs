@@ -1,4 +1,5 @@
-//! Stores of secondary replicas: the files of a store that another one writes.
+//! Stores of secondary replicas: the files of a store that another one writes, and a MemStore of
+//! replayed edits, which is the active segment alone.
 //!
 //! The listing of a directory is not atomic: a file may be renamed into it, and others out of it,
 //! while it is read. A compaction renames its output into the directory before it archives its
@@ -8,11 +9,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use evenkeel_common::Result;
+use evenkeel_common::{KeyBuf, Result};
 use evenkeel_fs::FileStatus;
 
 use super::file::name::FileName;
 use super::{Store, StoreFile, sorted, view};
+use crate::memstore::{Segment, SegmentScanner};
+use crate::scanner::KeyValueScanner;
 
 /// Listings of a directory that differ, after which a refresh gives up until the next one.
 const LISTINGS_MAX: usize = 8;
@@ -46,13 +49,39 @@ impl Store {
         Ok((!is_same).then_some(files))
     }
 
-    /// Serves these files from now on. Readers release the files that are served no longer.
-    pub(crate) fn swap_files(&self, files: Vec<Arc<StoreFile>>) {
+    /// Returns a segment with the cells of the MemStore above a sequence id, to which they are in
+    /// files; `None` if there is nothing to drop. The caller excludes writers.
+    pub(crate) fn newer_segment(&self, in_files: u64, newest: u64) -> Option<Arc<Segment>> {
+        let active = Arc::clone(&self.state.load().active);
+        if active.is_empty() {
+            return None;
+        }
+        let kept = active.next();
+        if newest > in_files {
+            let mut scanner = SegmentScanner::new(active, u64::MAX);
+            // A segment is in memory: neither call fails.
+            let mut found = scanner.seek(&KeyBuf::first_on_row(b"").as_cell());
+            while let (Ok(()), Some(cell)) = (&found, scanner.peek()) {
+                if cell.seq_id() > in_files {
+                    kept.add(cell);
+                }
+                found = scanner.advance();
+            }
+        }
+        Some(kept)
+    }
+
+    /// Serves these files from now on, and this segment, if they are given. Readers release the
+    /// files that are served no longer.
+    pub(crate) fn swap_found(&self, files: Option<Vec<Arc<StoreFile>>>, segment: Option<Arc<Segment>>) {
         let mut dropped = Vec::new();
         self.replace_state(|state| {
-            let is_kept = |file: &Arc<StoreFile>| files.iter().any(|kept| Arc::ptr_eq(kept, file));
-            dropped = state.files.iter().filter(|file| !is_kept(file)).cloned().collect();
-            state.files = files;
+            if let Some(files) = files {
+                let is_kept = |file: &Arc<StoreFile>| files.iter().any(|kept| Arc::ptr_eq(kept, file));
+                dropped = state.files.iter().filter(|file| !is_kept(file)).cloned().collect();
+                state.files = files;
+            }
+            state.active = segment.unwrap_or_else(|| Arc::clone(&state.active));
         });
         self.replaced.lock().extend(dropped);
     }

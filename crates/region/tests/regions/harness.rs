@@ -15,7 +15,7 @@ use evenkeel_region::layout;
 use evenkeel_region::memstore::{ChunkPool, InMemoryCompaction, InMemoryConfig};
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
-use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv, WalRoot};
+use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv, ReplicaReplication, WalRoot};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_region::store::{CompactionThroughputController, OpenFiles, StoreConfig, StoreEnv};
 use evenkeel_wal::{NoListener, SplitOptions, StoreSeqIds, Wal, WalConfig, WalOptions, split_wal};
@@ -42,6 +42,8 @@ pub struct Cluster {
     /// Where recovered edits are, if not below the root: `hbase.wal.dir`, used from the next life
     /// on.
     pub wal_root: Option<PathBuf>,
+    /// Which edits are for secondary replicas, used from the next life on.
+    pub replication: ReplicaReplication,
     in_memory: InMemoryCompaction,
     /// The regions of the table, in order.
     infos: Vec<RegionInfo>,
@@ -95,6 +97,7 @@ impl Cluster {
             table,
             cache: Arc::new(NoCache),
             wal_root: None,
+            replication: ReplicaReplication::default(),
             in_memory: InMemoryCompaction::None,
             infos: vec![info],
             life: 0,
@@ -212,7 +215,7 @@ impl Cluster {
             operation_times: Arc::default(),
             wal: Arc::clone(&wal),
             wal_root,
-            config: RegionConfig::default(),
+            config: RegionConfig { replication: self.replication.clone(), ..RegionConfig::default() },
             server,
             nonces: Arc::new(NonceManager::new(clock, 1000)),
             events: Arc::new(NoEvents),

@@ -12,6 +12,7 @@ mod memstore_limits;
 mod model;
 mod power_cut;
 mod read_back;
+mod replay;
 mod row_cache;
 mod secondary;
 mod store_file_tracker;

@@ -278,6 +278,7 @@ impl RegionServer {
             self.compact_files_that_hold_writes(&regions);
         }
         self.background.retry_flushes(clock::monotonic());
+        self.check_replica_streams(&regions);
         let config = self.chore_config.load();
         let low_bytes = config.global_memstore_low_bytes.max(1);
         let flush_pressure = self.memory.bytes() as f64 / low_bytes as f64;
@@ -413,7 +414,7 @@ impl RegionServer {
             .region_is_throttled(throttling && regions.iter().any(|region| region.memory_pressure() > 0.0));
         self.note_watermark(regions);
         let (flushers, open) = self.background.flushers();
-        let request = |at| regions.get(at).is_some_and(|region| self.background.request_flush(region));
+        let request = |at| regions.get(at).is_some_and(|region| self.request_flush_of(region));
         need.request_flushes(&unflushed, flushers, open, request);
     }
 

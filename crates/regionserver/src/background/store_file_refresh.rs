@@ -121,10 +121,10 @@ impl RegionServer {
         times.0.retain(|name, _| self.regions.find(name).is_some());
     }
 
-    fn refresh_secondary(&self, region: &Region, refresh: StoreFileRefresh, times: &mut RefreshTimes) {
+    fn refresh_secondary(&self, region: &Arc<Region>, refresh: StoreFileRefresh, times: &mut RefreshTimes) {
         let now_ms = self.clock.now_ms();
         let last_ms = times.0.entry(region.info().encoded_name().to_owned()).or_insert(now_ms);
-        match region.refresh_store_files() {
+        match self.refresh_files_of(region) {
             Ok(_) => {
                 *last_ms = now_ms;
                 region.set_reads_enabled(true);

@@ -8,6 +8,7 @@
 //! | `compactions` | compactions: requests, switches, queues |
 //! | `logs` | logs of slow and large calls |
 //! | `procedures` | calls by which a master opens and closes regions and runs procedures |
+//! | `replay` | log entries of default replicas on other servers |
 //! | `regions` | the regions online here, their files and load; flush, warm-up |
 //! | `server` | the server itself: its name, settings, WAL, stop |
 //!
@@ -21,6 +22,7 @@ mod compactions;
 pub(crate) mod logs;
 mod procedures;
 mod regions;
+mod replay;
 mod server;
 
 use std::sync::{Arc, LazyLock};
@@ -31,10 +33,9 @@ use crate::RegionServer;
 use crate::services::client;
 use crate::services::method_table::{Method, MethodTable};
 
-/// The call by which masters before 2.2 open regions, and the calls by which servers replicate to
+/// The call by which masters before 2.2 open regions, and the call by which clusters replicate to
 /// each other.
-static UNSUPPORTED: [Method<RegionServer>; 3] =
-    [unsupported("OpenRegion"), unsupported("Replay"), unsupported("ReplicateWALEntry")];
+static UNSUPPORTED: [Method<RegionServer>; 2] = [unsupported("OpenRegion"), unsupported("ReplicateWALEntry")];
 
 /// All supported calls.
 static METHODS: LazyLock<MethodTable<RegionServer>> = LazyLock::new(|| {
@@ -45,6 +46,7 @@ static METHODS: LazyLock<MethodTable<RegionServer>> = LazyLock::new(|| {
         logs::METHODS,
         procedures::METHODS,
         regions::METHODS,
+        &replay::METHODS,
         server::METHODS,
         &server::STOP,
         &UNSUPPORTED,
@@ -106,6 +108,7 @@ mod tests {
             "FlushRegion",
             "GetCachedFilesList",
             "GetRegionInfo",
+            "Replay",
             "RollWALWriter",
             "UpdateConfiguration",
         ];

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::clock::ManualClock;
-use evenkeel_common::{Configuration, KeyValue, RegionInfo};
+use evenkeel_common::{CellType, Configuration, KeyValue, RegionInfo};
 use evenkeel_fs::{Fault, FaultyFileSystem, MemoryFileSystem, Op};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::descriptors;
-use evenkeel_region::region::Region;
+use evenkeel_region::operations::{Mutation, MutationKind};
+use evenkeel_region::region::{Region, RegionConfig, RegionEnv, ReplicaReplication};
 use evenkeel_wal::WalConfig;
 
 use super::multi::{get_action, on, put_action, run};
@@ -205,4 +206,121 @@ fn a_table_has_as_many_regions_as_primaries() {
     assert_eq!((regions.count_of(table), regions.of_table(table).len(), regions.len()), (1, 2, 2));
     let primaries = regions.primaries_of_table(table);
     assert!(primaries.len() == 1 && Arc::ptr_eq(&primaries[0], &primary));
+}
+
+/// A server whose default replica hands its edits to a secondary replica. The row `a` is flushed.
+fn with_replication(attributes: &[(&str, &str)]) -> (TestServer, Arc<Region>, Arc<Region>) {
+    with_replication_over(&files(), attributes)
+}
+
+fn with_replication_over(
+    fs: &FaultyFileSystem,
+    attributes: &[(&str, &str)],
+) -> (TestServer, Arc<Region>, Arc<Region>) {
+    let server = TestServer::over(Arc::new(fs.clone()), RegionServerConfig::default(), WalConfig::default());
+    let shared = &server.env;
+    let env = Arc::new(RegionEnv {
+        stores: shared.stores.clone(),
+        wal: Arc::clone(&shared.wal),
+        wal_root: None,
+        config: RegionConfig { replication: ReplicaReplication::new(true, false), ..RegionConfig::default() },
+        server: shared.server.clone(),
+        nonces: Arc::clone(&shared.nonces),
+        events: Arc::clone(&shared.events),
+        operation_times: Arc::clone(&shared.operation_times),
+    });
+    let table = attributes.iter().fold(table(), |table, (key, value)| table.with(key, value));
+    let table = Arc::new(table.with_region_replication(2));
+    let open = |info| {
+        let region = Region::open(Arc::clone(&env), info, Arc::clone(&table)).expect("opens");
+        assert!(server.server.regions().add(Arc::clone(&region)).is_none());
+        region
+    };
+    let primary = open(RegionInfo::new(table.name().clone(), Bytes::new(), Bytes::new(), 1));
+    put_and_flush(&primary, b"a");
+    let replica = open(primary.info().replica(1));
+    (server, primary, replica)
+}
+
+/// Runs the chore until a condition holds.
+fn until(server: &TestServer, what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        server.server.run_chore();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn edits_in_the_memstore_reach_the_replica() {
+    let (server, primary, replica) = with_replication(&[]);
+    put(&primary, &[cell(b"b", b"q", b"v")]);
+    until(&server, "the edit of before the open is seen", || has_row(&replica, b"b"));
+    put(&primary, &[cell(b"c", b"q", b"v")]);
+    until(&server, "an edit is seen", || has_row(&replica, b"c"));
+    assert!(primary.memstore_bytes() > 0 && replica.memstore_bytes() > 0, "without a flush");
+    let delete = vec![KeyValue::new(b"c", b"f", b"q", 5, CellType::DeleteColumn, b"")];
+    primary.mutate_wait(Mutation::new(MutationKind::Delete, "c", delete)).expect("deleted");
+    until(&server, "a delete is seen", || !has_row(&replica, b"c"));
+    primary.flush().expect("flushed");
+    until(&server, "a flush frees the replica's memory", || replica.memstore_bytes() == 0);
+    assert!(has_row(&replica, b"b") && !has_row(&replica, b"c"));
+    put(&primary, &[cell(b"d", b"q", b"v")]);
+    until(&server, "edits after a flush are seen", || has_row(&replica, b"d"));
+}
+
+#[test]
+fn a_replica_that_opens_later_is_filled_by_a_flush() {
+    let (server, primary, replica) = with_replication(&[]);
+    put(&primary, &[cell(b"b", b"q", b"v")]);
+    until(&server, "the edit is seen", || has_row(&replica, b"b"));
+    server.server.regions().remove(replica.info().encoded_name(), None).expect("was open");
+    replica.close(false).expect("closed");
+    put(&primary, &[cell(b"c", b"q", b"v")]);
+    let table = Arc::clone(replica.table());
+    let again = Region::open(Arc::clone(&server.env), replica.info().clone(), table).expect("opens");
+    assert!(server.server.regions().add(Arc::clone(&again)).is_none());
+    until(&server, "the edits are seen", || has_row(&again, b"b") && has_row(&again, b"c"));
+}
+
+#[test]
+fn without_memstore_replication_a_flush_is_seen() {
+    let (server, primary, replica) = with_replication(&[("REGION_MEMSTORE_REPLICATION", "false")]);
+    put(&primary, &[cell(b"b", b"q", b"v")]);
+    (0..20).for_each(|_| server.server.run_chore());
+    assert!(!has_row(&replica, b"b") && primary.memstore_bytes() > 0);
+    primary.flush().expect("flushed");
+    until(&server, "the flush is seen", || has_row(&replica, b"b"));
+    assert_eq!(replica.memstore_bytes(), 0);
+}
+
+#[test]
+fn a_failed_refresh_is_tried_again() {
+    let fs = files();
+    let (server, primary, replica) = with_replication_over(&fs, &[]);
+    put(&primary, &[cell(b"b", b"q", b"v")]);
+    until(&server, "the edit is seen", || has_row(&replica, b"b"));
+    put(&primary, &[cell(b"c", b"q", b"v")]);
+    until(&server, "the edit is seen", || has_row(&replica, b"c"));
+    fs.inject(Fault::on(Op::List, "/data/default/t/").always());
+    primary.flush().expect("flushed");
+    (0..20).for_each(|_| server.server.run_chore());
+    assert!(has_row(&replica, b"c") && replica.memstore_bytes() > 0, "the files are not read");
+    fs.clear();
+    until(&server, "the files are read", || replica.memstore_bytes() == 0);
+    assert!(has_row(&replica, b"b") && has_row(&replica, b"c"));
+}
+
+/// The unflushed bytes of a secondary replica are freed by a flush of its default replica.
+#[test]
+fn a_replicas_memory_is_freed_by_a_flush_of_its_default_replica() {
+    let (server, primary, replica) = with_replication(&[]);
+    put(&primary, &[cell(b"b", b"q", b"v")]);
+    until(&server, "the edit is seen", || has_row(&replica, b"b"));
+    put(&primary, &[cell(b"c", b"q", b"v")]);
+    until(&server, "the edit is seen", || has_row(&replica, b"c"));
+    assert!(server.server.request_flush_of(&replica));
+    until(&server, "both are flushed", || primary.memstore_bytes() == 0 && replica.memstore_bytes() == 0);
+    assert!(has_row(&replica, b"c"));
 }

@@ -31,7 +31,7 @@ const COLUMNS: [Column; 6] = [
 ];
 
 /// The purposes of threads, by the prefixes of their names (`evenkeel_common::thread`).
-const PURPOSES: [(&str, &str); 44] = [
+const PURPOSES: [(&str, &str); 45] = [
     ("rpc-conn", "reads requests of connections, runs most of them, sends replies"),
     ("rpc-accept", "takes new connections"),
     ("general", "reads that wait for a disk"),
@@ -65,6 +65,7 @@ const PURPOSES: [(&str, &str); 44] = [
     ("close-region", "closes regions"),
     ("split-wal", "splits logs of servers that ended"),
     ("split-", "requests splits of large regions"),
+    ("replicate", "replays edits on secondary replicas of regions"),
     ("cluster", "keeps the session with ZooKeeper, and reports to the master"),
     ("hdfs", "keeps connections and leases of HDFS"),
     ("metrics-sink", "writes metrics to files, Graphite or Ganglia"),

@@ -161,6 +161,11 @@ impl Region {
         families.iter().for_each(|family| add(&mut requests.required, family));
     }
 
+    /// Makes the next flush in the background write all families.
+    pub fn require_flush_of_all(&self) {
+        self.require_flush(&super::family_names(&self.stores));
+    }
+
     /// Makes the next flush in the background count as old each store with edits of before
     /// `before_ms`, or with more than `changes_max` writes of the region since its first unflushed
     /// edit.

@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use evenkeel_common::{HBaseError, KeyValue, Result, clock};
+use evenkeel_common::{CellBuffer, HBaseError, KeyValue, Result, clock};
 use evenkeel_metrics::waits::{self, Cause, Waits};
 use evenkeel_wal::{OnSynced, SyncLevel, Txid};
 
@@ -84,6 +84,8 @@ pub(in crate::region) struct PendingWrite {
     /// The nonce of an operation that must be applied once only.
     nonce: Option<RunningNonce>,
     responder: WriteResponder,
+    /// A copy of the cells for secondary replicas, once the write is durable.
+    streamed: Option<CellBuffer>,
     /// The waits of the write on the thread that made it, unless they count for its request
     /// already ([`waits::take_part`]).
     waits: Option<Box<Waits>>,
@@ -99,7 +101,8 @@ impl PendingWrite {
         responder: WriteResponder,
     ) -> Self {
         let (waits, logged_at) = (waits::take_part().map(Box::new), clock::monotonic());
-        Self { region: Arc::clone(region), applied, result, nonce: None, responder, waits, logged_at }
+        let region = Arc::clone(region);
+        Self { region, applied, result, nonce: None, responder, streamed: None, waits, logged_at }
     }
 
     /// Ends the nonce's operation with the write.
@@ -124,7 +127,12 @@ impl PendingWrite {
         waits::note(Cause::LogSync, clock::since(self.logged_at));
     }
 
-    fn durable(self: Box<Self>, region: &Region) {
+    fn durable(mut self: Box<Self>, region: &Region) {
+        if let Some(stream) = &region.replica_stream
+            && self.applied.logged.is_some()
+        {
+            self.streamed = stream.copy(&self.applied.cells);
+        }
         region.mvcc.complete_then(self.applied.number, Some(self));
     }
 
@@ -157,6 +165,12 @@ impl OnSynced for PendingWrite {
 }
 
 impl OnVisible for PendingWrite {
+    fn in_order(&mut self) {
+        if let (Some(cells), Some(stream)) = (self.streamed.take(), &self.region.replica_stream) {
+            stream.push_edits(self.applied.number, cells);
+        }
+    }
+
     fn visible(self: Box<Self>) {
         // The thread may be making another write.
         waits::aside(|| self.answer());
@@ -166,7 +180,10 @@ impl OnVisible for PendingWrite {
 impl PendingWrite {
     fn answer(self: Box<Self>) {
         self.note_waits();
-        let Self { applied, result, nonce, responder, .. } = *self;
+        let Self { region, applied, result, nonce, responder, .. } = *self;
+        if let Some(stream) = &region.replica_stream {
+            region.announce_events(stream);
+        }
         applied.suspended.publish_entries();
         if let Some(nonce) = nonce {
             nonce.end(true);

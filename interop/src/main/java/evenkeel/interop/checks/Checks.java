@@ -43,12 +43,14 @@ public final class Checks {
     });
     GROUPS.put("meta", suite -> new MetaChecks(suite).all());
     GROUPS.put("meta-replicas", suite -> new MetaReplicaChecks(suite).all());
+    GROUPS.put("meta-replica-memstores", suite -> new MetaReplicaChecks(suite).memstores());
     GROUPS.put("meta-replicas-kept", suite -> new MetaReplicaChecks(suite).kept());
     GROUPS.put("codecs", suite -> new CodecChecks(suite).all());
     GROUPS.put("async", suite -> new AsyncChecks(suite).all());
     GROUPS.put("endpoints", suite -> new EndpointChecks(suite).all());
     GROUPS.put("quotas", suite -> new QuotaChecks(suite).all());
     GROUPS.put("replicas", suite -> new ReplicaChecks(suite).all());
+    GROUPS.put("replica-memstores", suite -> new ReplicaChecks(suite).memstores());
     GROUPS.put("slow-log-table", suite -> new SlowLogTableChecks(suite).all());
     GROUPS.put("space-quotas", suite -> new SpaceQuotaChecks(suite).all());
     GROUPS.put("snapshots", suite -> new SnapshotChecks(suite).all());

@@ -68,6 +68,23 @@ final class MetaReplicaChecks {
     suite.check("more-and-fewer-replicas", this::moreAndFewer);
   }
 
+  /** On a server that replicates the MemStore of hbase:meta, and refreshes no store files periodically. */
+  void memstores() {
+    suite.check("rows-without-a-flush", this::unflushedRows);
+  }
+
+  private void unflushedRows() throws Exception {
+    replicas(2);
+    until("the replica is served", () -> served().equals(ids(2)));
+    for (int i = 0; i < 3; i++) {
+      RegionInfo region = suite.admin.getRegions(suite.table("f").getName()).get(0);
+      until("the replica has the row", () -> !read(region, 1).isEmpty());
+      Expect.that(read(region, 1).isStale(), "the answer of a secondary replica is stale");
+      suite.admin.flush(META);
+      Expect.that(!read(region, 1).isEmpty(), "the row stays");
+    }
+  }
+
   /** What an earlier server left is served, and the next server finds another number. */
   void kept() {
     int found = suite.conf.getInt(OWN + "found", 1);

@@ -21,7 +21,10 @@ import org.apache.hadoop.hbase.client.ClusterConnection;
 import org.apache.hadoop.hbase.client.ColumnFamilyDescriptorBuilder;
 import org.apache.hadoop.hbase.client.CompactionState;
 import org.apache.hadoop.hbase.client.Consistency;
+import org.apache.hadoop.hbase.client.Delete;
+import org.apache.hadoop.hbase.client.Durability;
 import org.apache.hadoop.hbase.client.Get;
+import org.apache.hadoop.hbase.client.Increment;
 import org.apache.hadoop.hbase.client.RegionInfo;
 import org.apache.hadoop.hbase.client.RegionLocator;
 import org.apache.hadoop.hbase.client.Result;
@@ -61,6 +64,153 @@ final class ReplicaChecks {
     suite.check("clone-of-a-snapshot", this::cloned);
     suite.check("metrics", this::metrics);
     suite.check("illegal", this::illegal);
+  }
+
+  /** On a server that replicates MemStores, and refreshes no store files periodically. */
+  void memstores() {
+    suite.check("edits-without-a-flush", this::unflushedEdits);
+    suite.check("edits-around-flushes", this::editsAroundFlushes);
+    suite.check("rows-of-a-scan", this::scanOfUnflushed);
+    suite.check("edits-without-a-log", this::unloggedEdits);
+    suite.check("files-of-compactions-and-loads", this::newFiles);
+    suite.check("replicas-of-later", this::laterReplicas);
+    suite.check("memstore-replication-off", this::memstoreReplicationOff);
+  }
+
+  private void delete(TableName table, String row) throws IOException {
+    try (Table rows = suite.connection.getTable(table)) {
+      rows.delete(new Delete(b(row)));
+    }
+  }
+
+  private void shows(TableName table, String row, String value) throws Exception {
+    until("replica 1 shows " + value + " of " + row, () -> value(table, row, 1).equals(value));
+  }
+
+  private void unflushedEdits() throws Exception {
+    TableName table = create(3, "m");
+    for (String row : List.of("a", "z")) {
+      write(table, row, "1");
+      shows(table, row, "1 stale");
+      until("replica 2, too", () -> value(table, row, 2).equals("1 stale"));
+      write(table, row, "2");
+      shows(table, row, "2 stale");
+      delete(table, row);
+      shows(table, row, "-");
+      write(table, row, "3");
+      shows(table, row, "3 stale");
+    }
+    try (Table rows = suite.connection.getTable(table)) {
+      rows.increment(new Increment(b("n")).addColumn(b("f"), b("q"), 5));
+      rows.increment(new Increment(b("n")).addColumn(b("f"), b("q"), 2));
+      String seven = Bytes.toString(Bytes.toBytes(7L)) + " stale";
+      shows(table, "n", seven);
+    }
+    Expect.same(0, files(table, 0));
+  }
+
+  private void editsAroundFlushes() throws Exception {
+    TableName table = create(2);
+    for (int i = 0; i < 4; i++) {
+      write(table, "a", "a" + i);
+      write(table, "r" + i, "v" + i);
+      shows(table, "r" + i, "v" + i + " stale");
+      suite.admin.flush(table);
+      for (int row = 0; row <= i; row++) {
+        Expect.same("v" + row + " stale", value(table, "r" + row, 1));
+      }
+      Expect.same("a" + i + " stale", value(table, "a", 1));
+      write(table, "a", "b" + i);
+      shows(table, "a", "b" + i + " stale");
+    }
+    delete(table, "r1");
+    shows(table, "r1", "-");
+    suite.admin.flush(table);
+    for (int i = 0; i < 20; i++) {
+      Expect.same("-", value(table, "r1", 1));
+      Expect.same("b3 stale", value(table, "a", 1));
+      Thread.sleep(50);
+    }
+  }
+
+  private void scanOfUnflushed() throws Exception {
+    TableName table = create(2);
+    List<String> expected = new ArrayList<>();
+    for (int i = 0; i < 40; i++) {
+      String row = String.format("r%02d", i);
+      write(table, row, "v");
+      expected.add(row);
+      if (i == 20) {
+        suite.admin.flush(table);
+      }
+    }
+    Scan scan = new Scan().setConsistency(Consistency.TIMELINE).setReplicaId(1);
+    try (Table rows = suite.connection.getTable(table)) {
+      until("the replica has all rows", () -> Rows.keys(rows, new Scan(scan)).equals(expected));
+    }
+  }
+
+  private void unloggedEdits() throws Exception {
+    TableName table = create(2);
+    // A flush for a replica that has just been opened is over.
+    write(table, "c", "3");
+    shows(table, "c", "3 stale");
+    try (Table rows = suite.connection.getTable(table)) {
+      rows.put(put("a", "f:q", System.currentTimeMillis(), "1").setDurability(Durability.SKIP_WAL));
+      write(table, "b", "2");
+      shows(table, "b", "2 stale");
+      Expect.same("-", value(table, "a", 1));
+      suite.admin.flush(table);
+      shows(table, "a", "1 stale");
+    }
+  }
+
+  private void newFiles() throws Exception {
+    TableName table = create(2);
+    for (int i = 0; i < 3; i++) {
+      write(table, "r" + i, "v" + i);
+      suite.admin.flush(table);
+    }
+    shows(table, "r2", "v2 stale");
+    suite.admin.majorCompact(table);
+    until("the compaction ends", () -> files(table, 0) == 1
+        && suite.admin.getCompactionState(table) == CompactionState.NONE);
+    until("the replica reads the new file", () -> files(table, 1) == 1);
+    for (int i = 0; i < 3; i++) {
+      Expect.same("v" + i + " stale", value(table, "r" + i, 1));
+    }
+  }
+
+  private void laterReplicas() throws Exception {
+    TableName table = create(1);
+    write(table, "a", "1");
+    replicas(table, 2);
+    until("two replicas", () -> served(table).equals(Set.of("/0", "/1")));
+    shows(table, "a", "1 stale");
+    write(table, "b", "2");
+    shows(table, "b", "2 stale");
+    RegionInfo replica = region(table, "a", 1);
+    suite.admin.unassign(replica.getRegionName(), false);
+    write(table, "c", "3");
+    suite.admin.assign(replica.getRegionName());
+    shows(table, "c", "3 stale");
+    Expect.same("1 stale", value(table, "a", 1));
+    suite.admin.unassign(region(table, "a", 0).getRegionName(), false);
+    suite.admin.assign(region(table, "a", 0).getRegionName());
+    write(table, "d", "4");
+    shows(table, "d", "4 stale");
+  }
+
+  private void memstoreReplicationOff() throws Exception {
+    TableName table = suite.name();
+    suite.admin.createTable(TableDescriptorBuilder.newBuilder(table)
+        .setColumnFamily(ColumnFamilyDescriptorBuilder.of("f")).setRegionReplication(2)
+        .setRegionMemStoreReplication(false).build());
+    write(table, "a", "1");
+    Thread.sleep(3000);
+    Expect.same("-", value(table, "a", 1));
+    suite.admin.flush(table);
+    shows(table, "a", "1 stale");
   }
 
   private static void until(String what, Callable<Boolean> holds) throws Exception {

@@ -1,0 +1,480 @@
+//! [`ReplicaStream`]: what a default replica hands to its secondary replicas, in the order in which
+//! its own readers see it (`hbase.region.replica.replication.enabled`).
+//!
+//! ```text
+//! a write is visible ---> Edits                 \
+//! a flush has begun  ---> Resumed, after a gap   >  queue  --->  a thread of the server
+//! files have changed ---> Flushed               /
+//! ```
+//! **A write never waits.** All queues of a server share a budget of bytes. If it is exhausted, the
+//! stream stops: entries from then on are not queued, so there is a gap. Those before the gap stay
+//! queued. The server then requests a flush of the region. When a flush of all stores freezes the
+//! MemStores, the stream starts again: every edit up to the flush's sequence id will be in its
+//! files, and every later one is queued. `Resumed` tells the readers that sequence id; they show no
+//! edit behind the gap until they read files that fill it ([`Region::resume_replay`]). A stream
+//! begins stopped, and a new secondary replica stops it ([`ReplicaStream::stop`]).
+//!
+//! **`REGION_MEMSTORE_REPLICATION` false**: a stream without edits, which only tells that files
+//! have changed, as in HBase.
+//!
+//! **Which edits.** Those that are in the log, when they are as durable as requested and visible to
+//! readers. A failed write and one with `SKIP_WAL` are not among them; the latter is seen after a
+//! flush, as in HBase.
+//!
+//! **Order.** [`ReplicaStream::push_edits`] is called under the lock that moves the read point, so
+//! the queue has the order of sequence ids. A flush writes its files after all edits in them are
+//! visible, so these are in the queue before its files exist.
+//!
+//! Locks: `state` is a leaf lock. `reading` is held by the reader of the queue, also during the I/O
+//! of a refresh; no request needs it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evenkeel_common::config::ConfigError;
+use evenkeel_common::{Budget, CellBuffer, Configuration, KeyValue, RegionInfo, TableDescriptor};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::Region;
+
+/// The key that enables the replication of MemStores of user tables
+/// (`ServerRegionReplicaUtil.REGION_REPLICA_REPLICATION_CONF_KEY`).
+pub const REPLICATION_ENABLED: &str = "hbase.region.replica.replication.enabled";
+/// The same for hbase:meta (`REGION_REPLICA_REPLICATION_CATALOG_CONF_KEY`).
+pub const CATALOG_REPLICATION_ENABLED: &str = "hbase.region.replica.replication.catalog.enabled";
+
+/// The maximum bytes of the events that wait in all streams of a server.
+pub const QUEUED_BYTES_MAX: u64 = 8 << 20;
+/// The bytes that an event occupies in addition to its cells.
+const EVENT_BYTES: u64 = 256;
+
+/// Which MemStores are replicated to secondary replicas of regions. Clones share the budget of
+/// their queues.
+#[derive(Clone, Debug)]
+pub struct ReplicaReplication {
+    /// MemStores of user tables are.
+    pub user_tables: bool,
+    /// That of hbase:meta is.
+    pub catalog: bool,
+    /// The bytes of queued events.
+    queued: Arc<Budget>,
+}
+
+impl Default for ReplicaReplication {
+    fn default() -> Self {
+        Self::new(false, false)
+    }
+}
+
+impl ReplicaReplication {
+    /// Creates a configuration with a budget of its own.
+    pub fn new(user_tables: bool, catalog: bool) -> Self {
+        Self { user_tables, catalog, queued: Budget::new(QUEUED_BYTES_MAX) }
+    }
+
+    /// Reads HBase's keys.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a value is malformed.
+    pub fn from_configuration(conf: &Configuration) -> Result<Self, ConfigError> {
+        let user_tables = conf.get_bool_or(REPLICATION_ENABLED, false)?;
+        Ok(Self::new(user_tables, conf.get_bool_or(CATALOG_REPLICATION_ENABLED, false)?))
+    }
+
+    /// Returns true if the MemStore of some table is replicated.
+    pub fn is_enabled(&self) -> bool {
+        self.user_tables || self.catalog
+    }
+
+    /// Returns the stream of a region, if it has secondary replicas that its edits are for.
+    pub(super) fn stream_of(&self, info: &RegionInfo, table: &TableDescriptor) -> Option<Arc<ReplicaStream>> {
+        let is_enabled = if info.is_meta() { self.catalog } else { self.user_tables };
+        // The number of hbase:meta's replicas changes while it is open.
+        let has_replicas = info.is_primary() && (info.is_meta() || table.region_replication() > 1);
+        let takes_edits = table.is_memstore_replicated();
+        (is_enabled && has_replicas)
+            .then(|| Arc::new(ReplicaStream::new(takes_edits, Arc::clone(&self.queued))))
+    }
+}
+
+/// An event of a default replica.
+#[derive(Debug)]
+pub enum ReplicaEvent {
+    /// The cells of one log entry.
+    Edits {
+        /// Their sequence id, above that of all earlier edits.
+        seq_id: u64,
+        /// The cells.
+        cells: CellBuffer,
+    },
+    /// Edits up to this sequence id may be missing before this event; none are after it.
+    Resumed(u64),
+    /// Every edit up to this sequence id is in store files; 0 if the files have changed for another
+    /// reason.
+    Flushed(u64),
+}
+
+impl ReplicaEvent {
+    fn bytes(&self) -> u64 {
+        let Self::Edits { cells, .. } = self else { return EVENT_BYTES };
+        EVENT_BYTES + cells.encoded_len() as u64
+    }
+}
+
+/// See the module's documentation.
+pub struct ReplicaStream {
+    /// False if the table has `REGION_MEMSTORE_REPLICATION` off.
+    takes_edits: bool,
+    queued: Arc<Budget>,
+    /// True if entries are queued. Changed under the lock of `state`.
+    is_active: AtomicBool,
+    /// True if the server was told that there are events.
+    is_announced: AtomicBool,
+    state: Mutex<StreamState>,
+    reading: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct StreamState {
+    events: VecDeque<ReplicaEvent>,
+    /// True if a secondary replica reads the stream.
+    has_readers: bool,
+}
+
+impl ReplicaStream {
+    fn new(takes_edits: bool, queued: Arc<Budget>) -> Self {
+        Self {
+            takes_edits,
+            queued,
+            is_active: AtomicBool::new(false),
+            is_announced: AtomicBool::new(false),
+            state: Mutex::default(),
+            reading: Mutex::new(()),
+        }
+    }
+
+    /// Returns true if the edits of the region are for secondary replicas.
+    pub fn takes_edits(&self) -> bool {
+        self.takes_edits
+    }
+
+    /// Returns true if the stream has readers and waits for a flush to start again.
+    pub fn needs_flush(&self) -> bool {
+        self.takes_edits && self.is_stopped() && self.state.lock().has_readers
+    }
+
+    fn is_stopped(&self) -> bool {
+        !self.is_active.load(Ordering::Acquire)
+    }
+
+    /// Sets whether secondary replicas read the stream. Without readers it is stopped, and empty.
+    pub fn set_has_readers(&self, has_readers: bool) {
+        let mut state = self.state.lock();
+        state.has_readers = has_readers;
+        if !has_readers {
+            self.is_active.store(false, Ordering::Release);
+            self.release(state.events.drain(..));
+        }
+    }
+
+    /// Stops the stream until a flush has begun: a reader lacks edits of before.
+    pub fn stop(&self) {
+        let _state = self.state.lock();
+        self.is_active.store(false, Ordering::Release);
+    }
+
+    /// Returns a copy of a log entry's cells for [`ReplicaStream::push_edits`]; `None` if the
+    /// stream is stopped.
+    pub(super) fn copy(&self, cells: &[KeyValue]) -> Option<CellBuffer> {
+        if self.is_stopped() {
+            return None;
+        }
+        let mut copies = CellBuffer::new();
+        cells.iter().for_each(|cell| copies.push(&cell.as_cell()));
+        Some(copies)
+    }
+
+    /// Queues the cells of a log entry that becomes visible, after all earlier ones. Stops the
+    /// stream if the budget is exhausted.
+    pub(super) fn push_edits(&self, seq_id: u64, cells: CellBuffer) {
+        let mut state = self.state.lock();
+        if !self.is_stopped() {
+            self.push(&mut state, ReplicaEvent::Edits { seq_id, cells });
+        }
+    }
+
+    /// Queues an event, or stops the stream. Returns true if it is queued.
+    fn push(&self, state: &mut StreamState, event: ReplicaEvent) -> bool {
+        let fits = self.queued.acquire(event.bytes());
+        match fits {
+            true => state.events.push_back(event),
+            false => self.is_active.store(false, Ordering::Release),
+        }
+        fits
+    }
+
+    /// Starts a stopped stream. Every edit up to `seq_id` is in a MemStore that a flush writes, or
+    /// in files; the caller excludes writers.
+    pub(super) fn resume(&self, seq_id: u64) {
+        let mut state = self.state.lock();
+        let is_due = self.takes_edits && state.has_readers && self.is_stopped();
+        if is_due && self.push(&mut state, ReplicaEvent::Resumed(seq_id)) {
+            self.is_active.store(true, Ordering::Release);
+        }
+    }
+
+    /// Queues that every edit up to `seq_id` is in store files; 0 for files that have changed
+    /// without a flush.
+    pub fn push_flushed(&self, seq_id: u64) {
+        let mut state = self.state.lock();
+        if let Some(ReplicaEvent::Flushed(through)) = state.events.back_mut() {
+            *through = seq_id.max(*through);
+        } else if state.has_readers {
+            self.push(&mut state, ReplicaEvent::Flushed(seq_id));
+        }
+    }
+
+    /// Returns true if the server must be told that there are events, once until the next
+    /// [`ReplicaStream::read`].
+    pub(super) fn announce(&self) -> bool {
+        !self.is_announced.load(Ordering::Relaxed)
+            && !self.state.lock().events.is_empty()
+            && !self.is_announced.swap(true, Ordering::AcqRel)
+    }
+
+    /// Returns the reader of the queue; waits for another one.
+    pub fn read(&self) -> ReplicaStreamReader<'_> {
+        let reading = self.reading.lock();
+        self.is_announced.store(false, Ordering::Release);
+        ReplicaStreamReader { stream: self, _reading: reading }
+    }
+
+    fn release(&self, events: impl Iterator<Item = ReplicaEvent>) {
+        self.queued.release(events.map(|event| event.bytes()).sum());
+    }
+}
+
+impl Drop for ReplicaStream {
+    fn drop(&mut self) {
+        let events = std::mem::take(&mut self.state.get_mut().events);
+        self.release(events.into_iter());
+    }
+}
+
+impl std::fmt::Debug for ReplicaStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplicaStream").field("is_stopped", &self.is_stopped()).finish_non_exhaustive()
+    }
+}
+
+/// The only reader of a stream at a time.
+pub struct ReplicaStreamReader<'a> {
+    stream: &'a ReplicaStream,
+    _reading: MutexGuard<'a, ()>,
+}
+
+impl ReplicaStreamReader<'_> {
+    /// Takes the next event.
+    pub fn take(&self) -> Option<ReplicaEvent> {
+        let event = self.stream.state.lock().events.pop_front()?;
+        self.stream.queued.release(event.bytes());
+        Some(event)
+    }
+
+    /// Takes the next event if it belongs before the files of a flush: edits up to `seq_id`, and
+    /// what precedes them. Events about files are passed to `set_aside`.
+    pub fn take_up_to(&self, seq_id: u64, mut set_aside: impl FnMut(u64)) -> Option<ReplicaEvent> {
+        let mut state = self.stream.state.lock();
+        loop {
+            let is_before = match state.events.front()? {
+                ReplicaEvent::Edits { seq_id: edit, .. } => *edit <= seq_id,
+                ReplicaEvent::Resumed(until) => *until <= seq_id,
+                ReplicaEvent::Flushed(_) => true,
+            };
+            let event = if is_before { state.events.pop_front()? } else { return None };
+            self.stream.queued.release(event.bytes());
+            match event {
+                ReplicaEvent::Flushed(through) => set_aside(through),
+                event => return Some(event),
+            }
+        }
+    }
+}
+
+impl Region {
+    /// The stream for its secondary replicas, if its edits are replicated to them.
+    pub fn replica_stream(&self) -> Option<&Arc<ReplicaStream>> {
+        self.replica_stream.as_ref()
+    }
+
+    /// Starts a stopped stream, for a caller that excludes writers, if every edit up to `seq_id` is
+    /// frozen or in files.
+    pub(super) fn resume_stream(&self, seq_id: u64) {
+        self.replica_stream.iter().for_each(|stream| stream.resume(seq_id));
+    }
+
+    /// Tells the secondary replicas that store files have changed. Every edit up to `seq_id` is in
+    /// them.
+    pub(super) fn stream_files(self: &Arc<Self>, seq_id: u64) {
+        if let Some(stream) = &self.replica_stream {
+            stream.push_flushed(seq_id);
+            self.announce_events(stream);
+        }
+    }
+
+    /// Tells the server that the stream has events.
+    pub(super) fn announce_events(self: &Arc<Self>, stream: &ReplicaStream) {
+        if stream.announce() {
+            self.env.events.replica_events(self);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cells(bytes: usize) -> CellBuffer {
+        let mut cells = CellBuffer::new();
+        cells.push(&KeyValue::put(b"r", b"f", b"q", 1, &vec![0; bytes]).as_cell());
+        cells
+    }
+
+    fn started() -> (Arc<Budget>, ReplicaStream) {
+        let budget = Budget::new(4096);
+        let stream = ReplicaStream::new(true, Arc::clone(&budget));
+        stream.set_has_readers(true);
+        stream.resume(5);
+        (budget, stream)
+    }
+
+    /// The events as text: edits by sequence id, `>` for resumed, `=` for flushed.
+    fn taken(stream: &ReplicaStream) -> String {
+        let reader = stream.read();
+        let text = |event| match event {
+            ReplicaEvent::Edits { seq_id, .. } => format!("{seq_id}"),
+            ReplicaEvent::Resumed(until) => format!(">{until}"),
+            ReplicaEvent::Flushed(through) => format!("={through}"),
+        };
+        std::iter::from_fn(|| reader.take()).map(text).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_stream_without_readers_keeps_nothing() {
+        let stream = ReplicaStream::new(true, Budget::new(4096));
+        stream.resume(5);
+        stream.push_edits(6, cells(1));
+        stream.push_flushed(6);
+        assert!(stream.is_stopped() && stream.copy(&[]).is_none() && !stream.announce());
+        assert_eq!(taken(&stream), "");
+    }
+
+    #[test]
+    fn events_keep_their_order() {
+        let (budget, stream) = started();
+        stream.push_edits(6, cells(1));
+        stream.push_flushed(6);
+        stream.push_flushed(0);
+        stream.push_edits(8, cells(1));
+        assert_eq!(taken(&stream), ">5 6 =6 8");
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn an_exhausted_budget_stops_the_stream_until_a_flush() {
+        let (budget, stream) = started();
+        stream.push_edits(6, cells(1000));
+        stream.push_edits(7, cells(5000));
+        assert!(stream.is_stopped());
+        stream.push_edits(8, cells(1));
+        stream.resume(9);
+        stream.push_edits(10, cells(1));
+        assert_eq!(taken(&stream), ">5 6 >9 10");
+        assert_eq!(budget.used(), 0);
+        // A stream that runs is not interrupted by another flush.
+        stream.resume(11);
+        assert_eq!(taken(&stream), "");
+    }
+
+    #[test]
+    fn a_stream_without_edits_tells_of_files() {
+        let stream = ReplicaStream::new(false, Budget::new(4096));
+        stream.set_has_readers(true);
+        stream.resume(5);
+        stream.push_edits(6, cells(1));
+        stream.push_flushed(6);
+        assert!(!stream.needs_flush());
+        assert_eq!(taken(&stream), "=6");
+    }
+
+    #[test]
+    fn a_stream_returns_its_bytes() {
+        let (budget, stream) = started();
+        stream.push_edits(6, cells(100));
+        assert!(budget.used() > 100);
+        stream.set_has_readers(false);
+        assert_eq!((budget.used(), stream.is_stopped()), (0, true));
+        stream.set_has_readers(true);
+        stream.resume(7);
+        stream.push_edits(8, cells(100));
+        drop(stream);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn events_are_announced_once_until_they_are_read() {
+        let (_, stream) = started();
+        assert!(stream.announce() && !stream.announce());
+        drop(stream.read());
+        assert!(stream.announce(), "the events are still there");
+        assert_eq!(taken(&stream), ">5");
+        assert!(!stream.announce());
+    }
+
+    #[test]
+    fn edits_of_files_are_taken_before_later_ones() {
+        let (_, stream) = started();
+        stream.push_edits(6, cells(1));
+        stream.push_flushed(6);
+        stream.push_edits(7, cells(1));
+        stream.push_edits(8, cells(1));
+        let reader = stream.read();
+        let (mut seq_ids, mut aside) = (Vec::new(), Vec::new());
+        while let Some(event) = reader.take_up_to(7, |through| aside.push(through)) {
+            seq_ids.extend(match event {
+                ReplicaEvent::Edits { seq_id, .. } | ReplicaEvent::Resumed(seq_id) => Some(seq_id),
+                ReplicaEvent::Flushed(_) => None,
+            });
+        }
+        assert_eq!((seq_ids, aside), (vec![5, 6, 7], vec![6]));
+        drop(reader);
+        assert_eq!(taken(&stream), "8");
+    }
+
+    #[test]
+    fn only_tables_that_ask_for_it_have_streams() {
+        let on = ReplicaReplication::new(true, false);
+        let table = |attributes: &[(&str, &str)]| {
+            let table = TableDescriptor::new("t".parse().expect("legal"));
+            attributes.iter().fold(table, |table, (key, value)| table.with(key, value))
+        };
+        let info =
+            RegionInfo::new("t".parse().expect("legal"), b"".as_slice().into(), b"".as_slice().into(), 1);
+        let has_stream = |replication: &ReplicaReplication, info: &RegionInfo, table| {
+            replication.stream_of(info, &table).is_some_and(|stream| stream.takes_edits())
+        };
+        let two = || table(&[("REGION_REPLICATION", "2")]);
+        assert!(has_stream(&on, &info, two()));
+        assert!(!has_stream(&on, &info.replica(1), two()));
+        assert!(!has_stream(&on, &info, table(&[])));
+        let without = table(&[("REGION_REPLICATION", "2"), ("REGION_MEMSTORE_REPLICATION", "false")]);
+        assert!(!has_stream(&on, &info, without.clone()));
+        assert!(on.stream_of(&info, &without).is_some(), "it still tells that files have changed");
+        assert!(!has_stream(&ReplicaReplication::default(), &info, two()));
+        assert!(!has_stream(&on, &RegionInfo::meta(), two()));
+        let of_catalog = ReplicaReplication::new(false, true);
+        assert!(has_stream(&of_catalog, &RegionInfo::meta(), table(&[])));
+        assert!(!has_stream(&of_catalog, &info, two()) && of_catalog.is_enabled());
+    }
+}

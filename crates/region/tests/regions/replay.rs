@@ -1,0 +1,306 @@
+//! Secondary replicas that replay edits: what they show, and what their MemStores have.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evenkeel_common::{CellBuffer, CellType, Durability, KeyValue};
+use evenkeel_region::operations::Scan;
+use evenkeel_region::region::{Region, ReplicaEvent, ReplicaReplication};
+use evenkeel_region::store::BackgroundPriority;
+
+use crate::harness::{Cluster, put, scan, values};
+
+const TWO: &[(&[u8], u32)] = &[(b"f", 1), (b"g", 1)];
+
+/// The priority of a flush that a caller waits for.
+struct Urgent;
+
+impl BackgroundPriority for Urgent {
+    fn is_urgent(&self) -> bool {
+        true
+    }
+
+    fn lower_priority(&self) {}
+}
+
+/// Puts of rows whose values are their keys, in a family.
+fn edits(family: &str, rows: &[&str]) -> CellBuffer {
+    let mut cells = CellBuffer::new();
+    for row in rows {
+        let put = KeyValue::put(row.as_bytes(), family.as_bytes(), b"q", 5, row.as_bytes());
+        cells.push(&put.as_cell());
+    }
+    cells
+}
+
+fn rows(region: &Arc<Region>) -> Vec<String> {
+    values(&scan(region, Scan::default())).into_iter().map(str::to_owned).collect()
+}
+
+fn cells_in_memory(region: &Region) -> u64 {
+    region.memstore_size().cells
+}
+
+/// A cluster whose row `a` is flushed, and a secondary replica.
+fn with_secondary() -> (Cluster, Arc<Region>) {
+    let cluster = Cluster::new(TWO);
+    cluster.put("a", "f", "q", "a").expect("put");
+    cluster.region().flush().expect("flushed");
+    let secondary = cluster.open_secondary().expect("opened");
+    (cluster, secondary)
+}
+
+/// As [`with_secondary`], and edits after the read point are replayed.
+fn with_replay() -> (Cluster, Arc<Region>) {
+    let (cluster, secondary) = with_secondary();
+    let seq_id = cluster.region().read_point();
+    secondary.resume_replay(seq_id);
+    secondary.refresh_after(seq_id, |_| ()).expect("refreshed");
+    (cluster, secondary)
+}
+
+/// Writes a row to the default replica, and returns its sequence id.
+fn write(cluster: &Cluster, row: &str, families: &[&str]) -> u64 {
+    let cells: Vec<_> = families.iter().map(|family| (*family, "q", row)).collect();
+    cluster.region().mutate_wait(put(row, &cells)).expect("put");
+    cluster.region().read_point()
+}
+
+#[test]
+fn nothing_is_replayed_before_the_end_of_the_gap_is_known() {
+    let (_cluster, secondary) = with_secondary();
+    assert!(secondary.is_replay_suspended());
+    secondary.replay_entry(1000, &edits("f", &["b"])).expect("skipped");
+    assert_eq!((rows(&secondary), cells_in_memory(&secondary)), (vec!["a".into()], 0));
+}
+
+#[test]
+fn edits_behind_a_gap_are_shown_when_files_fill_it() {
+    let (_cluster, secondary) = with_secondary();
+    secondary.resume_replay(1000);
+    secondary.replay_entry(1000, &edits("f", &["b"])).expect("skipped");
+    secondary.replay_entry(1001, &edits("f", &["c"])).expect("replayed");
+    assert_eq!((rows(&secondary), cells_in_memory(&secondary)), (vec!["a".into()], 1));
+    secondary.refresh_after(999, |_| ()).expect("refreshed");
+    assert_eq!(rows(&secondary), ["a"], "the flush was before the gap's end");
+    secondary.refresh_after(1000, |_| ()).expect("refreshed");
+    assert_eq!(rows(&secondary), ["a", "c"]);
+    secondary.replay_entry(1002, &edits("f", &["d"])).expect("replayed");
+    assert_eq!(rows(&secondary), ["a", "c", "d"]);
+}
+
+#[test]
+fn an_entry_is_replayed_once_and_in_order() {
+    let (_cluster, secondary) = with_replay();
+    secondary.replay_entry(1001, &edits("f", &["b"])).expect("replayed");
+    secondary.replay_entry(1001, &edits("f", &["c"])).expect("skipped");
+    secondary.replay_entry(1000, &edits("f", &["d"])).expect("skipped");
+    assert_eq!((rows(&secondary), cells_in_memory(&secondary)), (vec!["a".into(), "b".into()], 1));
+    // Cells of a family that the table does not have, such as those of markers.
+    secondary.replay_entry(1002, &edits("METAFAMILY", &["e"])).expect("replayed");
+    assert_eq!(cells_in_memory(&secondary), 1);
+}
+
+#[test]
+fn deletes_and_newer_versions_are_replayed() {
+    let (_cluster, secondary) = with_replay();
+    let mut cells = CellBuffer::new();
+    cells.push(&KeyValue::put(b"a", b"f", b"q", i64::MAX - 1, b"newer").as_cell());
+    secondary.replay_entry(1001, &cells).expect("replayed");
+    assert_eq!(rows(&secondary), ["newer"]);
+    let mut cells = CellBuffer::new();
+    let delete = KeyValue::new(b"a", b"f", b"q", i64::MAX - 1, CellType::DeleteColumn, b"");
+    cells.push(&delete.as_cell());
+    secondary.replay_entry(1002, &cells).expect("replayed");
+    assert!(rows(&secondary).is_empty());
+}
+
+#[test]
+fn a_refresh_drops_the_cells_that_are_in_files() {
+    let (cluster, secondary) = with_replay();
+    for row in ["b", "c"] {
+        secondary.replay_entry(write(&cluster, row, &["f"]), &edits("f", &[row])).expect("replayed");
+    }
+    let flushed = cluster.region().flush().expect("flushed").seq_id;
+    let later = write(&cluster, "d", &["f"]);
+    secondary.replay_entry(later, &edits("f", &["d"])).expect("replayed");
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("abcd".into(), 3));
+    assert!(secondary.refresh_after(flushed, |_| ()).expect("refreshed"));
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("abcd".into(), 1));
+    // Entries that come late are in files.
+    secondary.replay_entry(flushed, &edits("f", &["x"])).expect("skipped");
+    cluster.region().flush().expect("flushed");
+    // The periodic refresh, which knows only the files.
+    assert!(secondary.refresh_store_files().expect("refreshed"));
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("abcd".into(), 0));
+}
+
+/// A flush of cells that need not be kept writes no file.
+#[test]
+fn a_flush_without_files_drops_cells_too() {
+    let (_cluster, secondary) = with_replay();
+    secondary.replay_entry(1001, &edits("f", &["b"])).expect("replayed");
+    assert!(!secondary.refresh_after(1001, |_| ()).expect("refreshed"));
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("a".into(), 0));
+}
+
+#[test]
+fn cells_of_a_family_are_skipped_by_its_own_files() {
+    let (cluster, secondary) = with_replay();
+    let seq_id = write(&cluster, "b", &["f", "g"]);
+    cluster.region().require_flush(&["f".into()]);
+    assert!(cluster.region().flush_in_background(&Urgent).expect("flushed").flushed);
+    let mut both = edits("f", &["b"]);
+    both.append(edits("g", &["b"]));
+    let mut newest = 0;
+    let refreshed = secondary.refresh_after(0, |up_to| {
+        newest = up_to;
+        secondary.replay_entry(seq_id, &both).expect("replayed before the files are shown");
+    });
+    assert!(refreshed.expect("refreshed") && newest >= seq_id);
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("abb".into(), 1));
+    // The same entry again, after the refresh.
+    secondary.replay_entry(seq_id, &both).expect("skipped");
+    assert_eq!(cells_in_memory(&secondary), 1);
+}
+
+#[test]
+fn lost_edits_leave_what_was_visible() {
+    let (cluster, secondary) = with_replay();
+    secondary.replay_entry(write(&cluster, "b", &["f"]), &edits("f", &["b"])).expect("replayed");
+    secondary.suspend_replay();
+    let lost = write(&cluster, "c", &["f"]);
+    secondary.replay_entry(lost, &edits("f", &["c"])).expect("skipped");
+    assert!(secondary.is_replay_suspended());
+    secondary.resume_replay(lost);
+    secondary.replay_entry(write(&cluster, "d", &["f"]), &edits("f", &["d"])).expect("replayed");
+    assert_eq!(rows(&secondary).join(""), "ab", "d is not shown without c");
+    // An earlier end does not shorten the gap.
+    secondary.resume_replay(1);
+    let flushed = cluster.region().flush().expect("flushed").seq_id;
+    secondary.refresh_after(flushed, |_| ()).expect("refreshed");
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("abcd".into(), 0));
+}
+
+#[test]
+fn a_closed_replica_replays_nothing() {
+    let (_cluster, secondary) = with_replay();
+    secondary.replay_entry(1001, &edits("f", &["b"])).expect("replayed");
+    secondary.close(false).expect("closed");
+    assert!(secondary.replay_entry(1002, &edits("f", &["c"])).is_err());
+    assert!(secondary.refresh_after(1002, |_| ()).is_err());
+}
+
+/// Readers run while edits are replayed and files are refreshed: rows never disappear, and both
+/// families of an entry are seen together.
+#[test]
+fn no_reader_misses_a_row_that_was_visible() {
+    const ROWS: usize = 60;
+    let (cluster, secondary) = with_replay();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut seen = 0;
+                while !is_done.load(Ordering::Relaxed) {
+                    let found = rows(&secondary).len();
+                    assert!(found >= seen && found % 2 == 1, "{found} cells after {seen}");
+                    seen = found;
+                }
+            });
+        }
+        for at in 0..ROWS {
+            let row = format!("r{at:03}");
+            let seq_id = write(&cluster, &row, &["f", "g"]);
+            let mut both = edits("f", &[&row]);
+            both.append(edits("g", &[&row]));
+            secondary.replay_entry(seq_id, &both).expect("replayed");
+            if at % 5 == 4 {
+                let flushed = cluster.region().flush().expect("flushed").seq_id;
+                secondary.refresh_after(flushed, |_| ()).expect("refreshed");
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!((rows(&secondary).len(), cells_in_memory(&secondary)), (2 * ROWS + 1, 0));
+}
+
+/// A cluster whose region has a stream with readers, which a flush has started.
+fn with_stream() -> Cluster {
+    let mut cluster = Cluster::new(TWO);
+    cluster.alter(&[("REGION_REPLICATION", "2")]);
+    cluster.replication = ReplicaReplication::new(true, false);
+    cluster.restart();
+    cluster.region().replica_stream().expect("a stream").set_has_readers(true);
+    cluster
+}
+
+/// Replays all events on a secondary replica. Returns them as text.
+fn replay_all(cluster: &Cluster, secondary: &Region) -> String {
+    let reader = cluster.region().replica_stream().expect("a stream").read();
+    let mut text = Vec::new();
+    while let Some(event) = reader.take() {
+        text.push(match event {
+            ReplicaEvent::Edits { seq_id, cells } => {
+                secondary.replay_entry(seq_id, &cells).expect("replayed");
+                format!("{} cells", cells.len())
+            }
+            ReplicaEvent::Resumed(seq_id) => {
+                secondary.resume_replay(seq_id);
+                "resumed".to_owned()
+            }
+            ReplicaEvent::Flushed(seq_id) => {
+                secondary.refresh_after(seq_id, |_| ()).expect("refreshed");
+                "files".to_owned()
+            }
+        });
+    }
+    text.join(", ")
+}
+
+#[test]
+fn a_stream_has_the_writes_after_a_flush() {
+    let cluster = with_stream();
+    let secondary = cluster.open_secondary().expect("opened");
+    write(&cluster, "a", &["f"]);
+    assert!(cluster.region().replica_stream().expect("a stream").needs_flush());
+    assert_eq!(replay_all(&cluster, &secondary), "");
+    cluster.region().flush().expect("flushed");
+    write(&cluster, "b", &["f", "g"]);
+    let mut unlogged = put("c", &[("f", "q", "c")]);
+    unlogged.durability = Durability::SkipWal;
+    cluster.region().mutate_wait(unlogged).expect("put");
+    write(&cluster, "d", &["f"]);
+    assert_eq!(replay_all(&cluster, &secondary), "resumed, files, 2 cells, 1 cells");
+    assert_eq!(rows(&secondary).join(""), "abbd", "what is not logged is seen after a flush");
+    cluster.region().flush().expect("flushed");
+    cluster.region().compact(None, true).expect("compacted");
+    assert_eq!(replay_all(&cluster, &secondary), "files");
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("abbcd".into(), 0));
+}
+
+#[test]
+fn a_flush_of_an_empty_memstore_starts_a_stream() {
+    let cluster = with_stream();
+    write(&cluster, "a", &["f"]);
+    cluster.region().flush().expect("flushed");
+    let secondary = cluster.open_secondary().expect("opened");
+    let stream = cluster.region().replica_stream().expect("a stream");
+    stream.stop();
+    assert!(!cluster.region().flush().expect("nothing to flush").flushed);
+    write(&cluster, "b", &["f"]);
+    assert_eq!(replay_all(&cluster, &secondary), "resumed, files, resumed, files, 1 cells");
+    assert_eq!(rows(&secondary).join(""), "ab");
+}
+
+#[test]
+fn a_flush_of_some_families_does_not_start_a_stream() {
+    let cluster = with_stream();
+    write(&cluster, "a", &["f", "g"]);
+    cluster.region().require_flush(&["f".into()]);
+    cluster.region().flush_in_background(&Urgent).expect("flushed");
+    assert!(cluster.region().replica_stream().expect("a stream").needs_flush());
+    cluster.region().require_flush_of_all();
+    cluster.region().flush_in_background(&Urgent).expect("flushed");
+    assert!(!cluster.region().replica_stream().expect("a stream").needs_flush());
+}

@@ -1,0 +1,204 @@
+//! The thread that replays the edits of default replicas on their secondary replicas on this server
+//! (`RegionReplicaReplicationEndpoint`).
+//!
+//! It reads the streams of the default replicas ([`ReplicaStream`]), when they announce events and
+//! when the chore checks the regions. A stream that is stopped, because it lost edits or because a
+//! secondary replica has opened, is started again by a flush of the default replica, which this
+//! thread requests. Each event is for every secondary replica of the region.
+//!
+//! **Memory.** Replayed cells count as unflushed bytes. If these reach their limit, edits are not
+//! replayed, as if they were lost. A secondary replica has no flush of its own: where unflushed
+//! bytes must be freed, its default replica is flushed, or, if that is on another server, its files
+//! are found again.
+
+use std::cell::Cell;
+use std::sync::{Arc, Weak};
+
+use evenkeel_common::Result;
+use evenkeel_common::priority;
+use evenkeel_common::thread::catch;
+use evenkeel_region::region::{Region, ReplicaEvent, ReplicaStream, ReplicaStreamReader};
+
+use super::{Background, Shared};
+use crate::RegionServer;
+
+impl Shared {
+    pub(super) fn replicate_jobs(&self) {
+        priority::allow_preemption();
+        while let Some(region) = self.replica_events.next() {
+            let Some(server) = self.server.get().and_then(Weak::upgrade) else { continue };
+            let what = format_args!("the replication of {}", region.info().encoded_name());
+            if let Err(error) = catch(what, || Ok(server.replicate(&region))) {
+                tracing::error!(region = %region.info().name_text(), %error, "edits may not be replicated to secondary replicas");
+                server.lose_edits(&region);
+            }
+        }
+    }
+}
+
+impl Background {
+    /// Requests to replay the events of a default replica, or to refresh the files of a secondary
+    /// one. Returns true if it was not requested before.
+    pub(crate) fn request_replication(&self, region: &Arc<Region>) -> bool {
+        self.shared.replica_events.push(region.info().encoded_name().to_owned(), Arc::clone(region))
+    }
+
+    /// Returns true if the region's last flush has failed and will be requested again.
+    pub(crate) fn will_retry_flush(&self, region: &Region) -> bool {
+        self.shared.flush_retries.lock().contains_key(region.info().encoded_name())
+    }
+}
+
+/// A stream that is being read, and the secondary replicas that read it.
+struct Replication<'a> {
+    server: &'a RegionServer,
+    stream: &'a ReplicaStream,
+    reader: ReplicaStreamReader<'a>,
+    replicas: &'a [Arc<Region>],
+    /// The sequence id of a flush whose files could not be read.
+    failed: Cell<Option<u64>>,
+}
+
+impl Replication<'_> {
+    /// Replays all events that wait.
+    fn run(&self) {
+        while let Some(event) = self.reader.take() {
+            self.replay(event);
+        }
+        if let Some(flushed) = self.failed.take() {
+            self.stream.push_flushed(flushed);
+        }
+    }
+
+    fn replay(&self, event: ReplicaEvent) {
+        match event {
+            ReplicaEvent::Edits { .. } if self.server.memory.is_full() => {
+                self.stream.stop();
+                self.replicas.iter().for_each(|replica| replica.suspend_replay());
+            }
+            ReplicaEvent::Edits { seq_id, cells } => {
+                for replica in self.replicas {
+                    self.server.count_written(cells.encoded_len() as u64);
+                    // A closed replica needs no edits.
+                    drop(replica.replay_entry(seq_id, &cells));
+                }
+            }
+            ReplicaEvent::Resumed(seq_id) => {
+                self.replicas.iter().for_each(|replica| replica.resume_replay(seq_id));
+            }
+            ReplicaEvent::Flushed(seq_id) => self.refresh_all(seq_id),
+        }
+    }
+
+    fn refresh_all(&self, mut flushed: u64) {
+        let next = Cell::new(None);
+        loop {
+            for replica in self.replicas {
+                match self.refresh(replica, flushed, &next) {
+                    Err(error) if !replica.is_closed() => {
+                        tracing::warn!(region = %replica.info().name_text(), %error, "files of a flush are not read yet");
+                        self.failed.set(Some(flushed.max(self.failed.get().unwrap_or(0))));
+                    }
+                    _ => {}
+                }
+            }
+            match next.take() {
+                Some(later) => flushed = flushed.max(later),
+                None => return,
+            }
+        }
+    }
+
+    /// Finds the files of a replica, after the edits in them are replayed. `next` is set if files
+    /// have changed again meanwhile.
+    fn refresh(&self, replica: &Region, flushed: u64, next: &Cell<Option<u64>>) -> Result<bool> {
+        let later = |seq_id: u64| next.set(Some(seq_id.max(next.get().unwrap_or(0))));
+        replica.refresh_after(flushed, |newest| {
+            while let Some(event) = self.reader.take_up_to(newest, later) {
+                self.replay(event);
+            }
+        })
+    }
+}
+
+impl RegionServer {
+    /// Replays what a default replica has announced. For a secondary replica it finds the files.
+    pub(crate) fn replicate(&self, region: &Arc<Region>) {
+        if region.is_secondary() {
+            if let Err(error) = self.refresh_files_of(region) {
+                tracing::warn!(region = %region.info().name_text(), %error, "store files are not refreshed");
+            }
+            return;
+        }
+        let Some(stream) = region.replica_stream() else { return };
+        let replicas = self.replicas_of(region);
+        stream.set_has_readers(!replicas.is_empty());
+        self.replication(stream, &replicas).run();
+        if stream.takes_edits() && replicas.iter().any(|replica| replica.is_replay_suspended()) {
+            stream.stop();
+        }
+        let is_due = stream.needs_flush() && self.regions.serves(region);
+        if is_due && !self.background.will_retry_flush(region) {
+            region.require_flush_of_all();
+            self.background.request_flush(region);
+        }
+    }
+
+    fn replication<'a>(&'a self, stream: &'a ReplicaStream, replicas: &'a [Arc<Region>]) -> Replication<'a> {
+        Replication { server: self, stream, reader: stream.read(), replicas, failed: Cell::new(None) }
+    }
+
+    /// Makes the secondary replicas of a region wait for a flush, because events may be lost.
+    fn lose_edits(&self, region: &Arc<Region>) {
+        region.replica_stream().into_iter().for_each(|stream| stream.stop());
+        self.replicas_of(region).iter().for_each(|replica| replica.suspend_replay());
+    }
+
+    /// Returns the secondary replicas of a region that are online here.
+    fn replicas_of(&self, region: &Region) -> Vec<Arc<Region>> {
+        if region.info().is_meta() {
+            // The descriptor of the open region may have an earlier number of replicas.
+            let mut replicas = self.regions.of_table(region.info().table());
+            replicas.retain(|replica| replica.is_secondary());
+            return replicas;
+        }
+        let ids = 1..i32::try_from(region.table().region_replication()).unwrap_or(i32::MAX);
+        ids.filter_map(|id| self.regions.find(region.info().replica(id).encoded_name())).collect()
+    }
+
+    /// Finds the files of a secondary replica.
+    ///
+    /// # Errors
+    /// As [`Region::refresh_store_files`].
+    pub(crate) fn refresh_files_of(&self, replica: &Arc<Region>) -> Result<bool> {
+        let primary = self.regions.find(replica.info().replica(0).encoded_name());
+        let Some(stream) = primary.as_ref().and_then(|primary| primary.replica_stream()) else {
+            return replica.refresh_store_files();
+        };
+        let (replicas, next) = ([Arc::clone(replica)], Cell::new(None));
+        let others = primary.as_ref().map(|primary| self.replicas_of(primary)).unwrap_or_default();
+        let replication = self.replication(stream, if others.is_empty() { &replicas } else { &others });
+        let refreshed = replication.refresh(replica, 0, &next);
+        next.take().into_iter().for_each(|flushed| stream.push_flushed(flushed));
+        refreshed
+    }
+
+    /// Requests a flush that frees the unflushed bytes of a region. Returns true if it was not
+    /// requested before.
+    pub(crate) fn request_flush_of(&self, region: &Arc<Region>) -> bool {
+        if !region.is_secondary() {
+            return self.background.request_flush(region);
+        }
+        match self.regions.find(region.info().replica(0).encoded_name()) {
+            Some(primary) => self.background.request_flush(&primary),
+            None => self.background.request_replication(region),
+        }
+    }
+
+    /// Requests to read the streams of regions: secondary replicas may have been opened or closed.
+    pub(crate) fn check_replica_streams(&self, regions: &[Arc<Region>]) {
+        for region in regions.iter().filter(|region| region.replica_stream().is_some()) {
+            self.background.request_replication(region);
+        }
+    }
+}
