@@ -232,9 +232,9 @@ impl Session {
                 Ok(()) | Err(ZkError::NoNode) => {}
                 Err(error) => tracing::warn!(path, %error, "this server's znode could not be removed; it expires with the session"),
             }
-            drop(tell.send(()));
+            let _ = tell.send(());
         });
-        drop(told.recv_timeout(WITHDRAW_TIMEOUT));
+        let _ = told.recv_timeout(WITHDRAW_TIMEOUT);
     }
 
     /// Returns the version in the znode of a RegionServer; `None` if the znode cannot be read.

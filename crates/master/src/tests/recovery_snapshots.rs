@@ -29,7 +29,9 @@ fn truncate(cluster: &Cluster) -> Result<Vec<u8>> {
     cluster.run(|master| master.truncate_table(table_name(), true, NO_NONCE))
 }
 
-const REMOVALS: [(&str, fn(&Cluster) -> Result<Vec<u8>>); 4] = [
+type Removal = fn(&Cluster) -> Result<Vec<u8>>;
+
+const REMOVALS: [(&str, Removal); 4] = [
     ("delete", delete),
     ("truncate", truncate),
     ("truncate a region", |cluster| cluster.run(truncate_region)),

@@ -28,7 +28,11 @@ impl Shared {
         while let Some(region) = self.replica_events.next() {
             let Some(server) = self.server.get().and_then(Weak::upgrade) else { continue };
             let what = format_args!("the replication of {}", region.info().encoded_name());
-            if let Err(error) = catch(what, || Ok(server.replicate(&region))) {
+            let replicate = || {
+                server.replicate(&region);
+                Ok(())
+            };
+            if let Err(error) = catch(what, replicate) {
                 tracing::error!(region = %region.info().name_text(), %error, "edits may not be replicated to secondary replicas");
                 server.lose_edits(&region);
             }
