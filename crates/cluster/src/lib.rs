@@ -19,8 +19,8 @@
 //! **An abort** ([`abort`]) writes nothing and ends the process: another server splits the log. **A
 //! stop** moves regions to other servers, closes the rest, and leaves no log behind ([`stop`]).
 //!
-//! **Region replicas** (`REGION_REPLICATION` above 1), also of hbase:meta, are opened as HBase opens
-//! them: a secondary replica reads the files of the default replica.
+//! **Region replicas** (`REGION_REPLICATION` above 1), also of hbase:meta, are opened as HBase
+//! opens them: a secondary replica reads the files of the default replica.
 //!
 //! | module | contents |
 //! |---|---|

@@ -22,6 +22,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +69,24 @@ pub(crate) trait Work: Send + Sync {
     fn commit(&self, name: &str, data: &[u8]) -> Result<()>;
 }
 
+/// The outcome of a write to ZooKeeper.
+type Written<'a> = Pin<Box<dyn Future<Output = Result<(), ZkError>> + Send + 'a>>;
+
+/// Creates nodes: by a session, or, in tests, in the tree of an endpoint that clients only read.
+trait CreateNode: Send + Sync {
+    /// Creates a persistent node.
+    fn create_node<'a>(&'a self, path: &'a str, data: &'a [u8]) -> Written<'a>;
+}
+
+impl CreateNode for Client {
+    fn create_node<'a>(&'a self, path: &'a str, data: &'a [u8]) -> Written<'a> {
+        Box::pin(async move {
+            let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+            self.create(path, data, &options).await.map(drop)
+        })
+    }
+}
+
 /// Takes part in procedures of both kinds from now on.
 ///
 /// # Errors
@@ -98,8 +117,9 @@ pub(crate) fn start(
     ];
     let pool = Arc::new(start_pool(supervisor)?);
     for (kind, limit, work) in kinds {
+        let client = session.client();
         let member = Member::new(
-            session.client().clone(),
+            (client.clone(), Arc::new(client.clone())),
             &format!("{}/{kind}", session.parent()),
             transitions.server().name(),
             (limit, work, Arc::clone(&pool)),
@@ -116,6 +136,8 @@ fn start_pool(supervisor: &Supervisor) -> io::Result<Pool> {
 /// This server in the procedures of one kind.
 struct Member {
     client: Client,
+    writer: Arc<dyn CreateNode>,
+    base: String,
     acquired: String,
     reached: String,
     abort: String,
@@ -134,13 +156,15 @@ enum Step {
 
 impl Member {
     fn new(
-        client: Client,
+        (client, writer): (Client, Arc<dyn CreateNode>),
         base: &str,
         server: &ServerName,
         (limit, work, pool): (Duration, Arc<dyn Work>, Arc<Pool>),
     ) -> Self {
         Self {
             client,
+            writer,
+            base: base.to_owned(),
             acquired: format!("{base}/acquired"),
             reached: format!("{base}/reached"),
             abort: format!("{base}/abort"),
@@ -223,9 +247,8 @@ impl Member {
 
     /// Creates the nodes of this kind, as every server and master does.
     async fn create_parents(&self) -> Result<(), ZkError> {
-        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
-        for node in [&self.acquired, &self.reached, &self.abort] {
-            match self.client.mkdir(node, &options).await {
+        for node in [&self.base, &self.acquired, &self.reached, &self.abort] {
+            match self.writer.create_node(node, &[]).await {
                 Err(ZkError::NodeExists) => {}
                 other => other?,
             }
@@ -277,7 +300,7 @@ impl Member {
     /// gone.
     async fn join(&self, barrier: &str, name: &str) -> Result<bool> {
         let path = format!("{barrier}/{name}/{}", self.server);
-        match self.create(&path, &znodes::frame(&self.writer(), &())).await {
+        match self.writer.create_node(&path, &znodes::frame(&self.source(), &())).await {
             Ok(()) | Err(ZkError::NodeExists) => Ok(true),
             Err(ZkError::NoNode) => Ok(false),
             Err(error) => Err(failed(name, &error)),
@@ -311,21 +334,16 @@ impl Member {
     /// Tells the master and the other servers. The first error counts.
     async fn send_abort(&self, name: &str, error: &HBaseError) {
         let path = format!("{}/{name}", self.abort);
-        let data = znodes::frame(&self.writer(), &foreign(&self.server, error));
-        match timeout(self.limit, self.create(&path, &data)).await {
+        let data = znodes::frame(&self.source(), &foreign(&self.server, error));
+        match timeout(self.limit, self.writer.create_node(&path, &data)).await {
             Ok(Ok(()) | Err(ZkError::NodeExists)) => {}
             Ok(Err(error)) => tracing::warn!(path, %error, "the error could not be sent"),
             Err(_) => tracing::warn!(path, "the error could not be sent: no reply in time"),
         }
     }
 
-    async fn create(&self, path: &str, data: &[u8]) -> Result<(), ZkError> {
-        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
-        self.client.create(path, data, &options).await.map(drop)
-    }
-
     /// What HBase writes into a znode's metadata.
-    fn writer(&self) -> String {
+    fn source(&self) -> String {
         format!("regionserver:{}", self.server.port)
     }
 }

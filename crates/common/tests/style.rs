@@ -51,7 +51,7 @@ const THREADS: &str = "crates/common/src/runtime/thread.rs";
 /// The functions that start threads, and how they are called.
 const SPAWNS: [&str; 4] = ["spawn_essential(", "spawn_restarted(", "spawn_scoped(scope, ", "thread::spawn("];
 /// Names that are no string in the call which starts the thread.
-const VARIABLE_NAMES: [VariableNames; 5] = [
+const VARIABLE_NAMES: [VariableNames; 6] = [
     VariableNames::new("rpc/src/executor.rs", "rpc/src/executor.rs", "let names = [", "]", "-N"),
     VariableNames::new(
         "regionserver/src/background.rs",
@@ -61,6 +61,13 @@ const VARIABLE_NAMES: [VariableNames; 5] = [
         "",
     ),
     VariableNames::new("cluster/src/pools.rs", "cluster/src/procedures.rs", " pool(", ",", "-N"),
+    VariableNames::new(
+        "cluster/src/pools.rs",
+        "cluster/src/zookeeper_procedures.rs",
+        "Pool::start(",
+        ",",
+        "-N",
+    ),
     VariableNames::new(
         "region/src/store/background_priority.rs",
         "region/src/store/background_priority.rs",
@@ -568,9 +575,10 @@ fn the_table_of_threads_names_exactly_the_threads_that_are_started() {
     };
     let sources = sources();
     for source in sources.iter().filter(is_product) {
-        let variable = VARIABLE_NAMES.iter().find(|names| source.path.ends_with(names.spawner));
-        let (mut names, unnamed) = started_threads(without_tests(source), variable.is_some());
-        if let Some(variable) = variable {
+        let variables = VARIABLE_NAMES.iter().filter(|names| source.path.ends_with(names.spawner));
+        let variables: Vec<_> = variables.collect();
+        let (mut names, unnamed) = started_threads(without_tests(source), !variables.is_empty());
+        for variable in variables {
             let named_in = sources.iter().find(|source| source.path.ends_with(variable.named_in));
             names.extend(variable.find(without_tests(named_in.expect("the file with the names"))));
         }

@@ -50,7 +50,8 @@ fn the_client_s_checks_pass_on_regions_of_both_kinds() {
     assert_eq!(counted.trim(), (CLIENTS * ROWS_PER_CLIENT).to_string());
 }
 
-/// Creates a table with regions on both servers, writes, reads, flushes, takes and clones snapshots.
+/// Creates a table with regions on both servers, writes, reads, flushes, takes and clones
+/// snapshots.
 fn run_old_client(scene: &Scene, version: &'static str, sources: &'static [&'static str]) {
     let client =
         ForeignClient { group: "org.apache.hbase", artifact: "hbase-shaded-client", version, sources };

@@ -1,13 +1,13 @@
-//! A test plays the master, over a ZooKeeper endpoint in this process.
+//! A test plays the master, in the tree of a ZooKeeper endpoint.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use evenkeel_zookeeper::{ZkConfig, ZnodeTree};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Runtime};
 
 use super::*;
+use crate::session::tests::runtime;
 
 const BASE: &str = "/hbase/flush-table-proc";
 const WAIT: Duration = Duration::from_secs(30);
@@ -36,50 +36,70 @@ impl Work for Recorded {
     }
 }
 
+/// Writes as a server of ZooKeeper does.
+struct Tree(Arc<ZnodeTree>);
+
+impl CreateNode for Tree {
+    fn create_node<'a>(&'a self, path: &'a str, data: &'a [u8]) -> Written<'a> {
+        let parent = path.rsplit_once('/').map(|(parent, _)| parent).unwrap_or_default();
+        let outcome = match (self.0.exists(path), parent.is_empty() || self.0.exists(parent).is_some()) {
+            (Some(_), _) => Err(ZkError::NodeExists),
+            (None, false) => Err(ZkError::NoNode),
+            (None, true) => {
+                self.0.set(path, data.to_vec()).expect("a path");
+                Ok(())
+            }
+        };
+        Box::pin(async { outcome })
+    }
+}
+
 struct Scene {
-    runtime: Runtime,
-    master: Client,
+    runtime: Handle,
+    _stop: oneshot::Sender<()>,
+    tree: Arc<ZnodeTree>,
     work: Arc<Recorded>,
     server: ServerName,
 }
 
 impl Scene {
     fn new(fails: bool) -> Self {
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let (runtime, stop) = runtime();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
         let address = listener.local_addr().expect("bound").to_string();
         let tree = Arc::new(ZnodeTree::new());
+        tree.ensure("/hbase").expect("a path");
         let (config, forever) = (ZkConfig::default(), std::future::pending());
-        runtime.spawn(evenkeel_zookeeper::serve(listener, tree, config, forever));
-        let connect = || runtime.block_on(Client::connect(&address)).expect("a session");
+        runtime.spawn(evenkeel_zookeeper::serve(listener, Arc::clone(&tree), config, forever));
+        let client = runtime.block_on(Client::connect(&address)).expect("a session");
+        let writer = Arc::new(Tree(Arc::clone(&tree)));
         let work = Arc::new(Recorded { fails, ..Recorded::default() });
         let server = ServerName::new("h", 16020, 7);
         let pool = Arc::new(start_pool(&Supervisor::log_only()).expect("threads"));
         let parts = (WAIT, Arc::clone(&work) as Arc<dyn Work>, pool);
-        let member = Arc::new(Member::new(connect(), BASE, &server, parts));
-        runtime.spawn(member.take_part(runtime.handle().clone()));
-        let scene = Self { master: connect(), runtime, work, server };
-        scene.wait_for(&format!("{BASE}/acquired"));
+        let member = Arc::new(Member::new((client, writer), BASE, &server, parts));
+        runtime.spawn(member.take_part(runtime.clone()));
+        let scene = Self { runtime, _stop: stop, tree, work, server };
+        scene.wait_for(&format!("{BASE}/abort"));
         scene
     }
 
     fn create(&self, path: &str, data: &[u8]) {
-        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
-        self.runtime.block_on(self.master.create(path, data, &options)).expect("created");
+        assert!(!self.has(path), "{path} is there");
+        self.tree.set(path, data.to_vec()).expect("a path");
     }
 
     fn delete(&self, path: &str) {
-        self.runtime.block_on(self.master.delete(path, None)).expect("deleted");
+        assert!(self.tree.remove(path), "{path} is not there");
     }
 
     /// Waits for a node, and returns its message.
     fn wait_for(&self, path: &str) -> Vec<u8> {
         let read = async {
             loop {
-                match self.master.get_data(path).await {
-                    Ok((data, _)) => return data,
-                    Err(ZkError::NoNode) => sleep(Duration::from_millis(5)).await,
-                    Err(error) => panic!("{path}: {error}"),
+                match self.tree.get(path) {
+                    Some((data, _)) => return data,
+                    None => sleep(Duration::from_millis(5)).await,
                 }
             }
         };
@@ -88,7 +108,7 @@ impl Scene {
     }
 
     fn has(&self, path: &str) -> bool {
-        self.runtime.block_on(self.master.check_stat(path)).expect("looked").is_some()
+        self.tree.exists(path).is_some()
     }
 
     fn wait_for_calls(&self, expected: &[&str]) {

@@ -2,8 +2,9 @@
 //! (`hbase.snapshot.before.destructive.action.enabled`, HBase's `RecoverySnapshotUtils`).
 //!
 //! A table that is deleted or truncated, a region that is truncated, and a family that is removed
-//! can be brought back by `clone_snapshot` until the snapshot's time to live has expired. The change
-//! is not made if the snapshot cannot be taken. The snapshot stays if the change fails after it.
+//! can be brought back by `clone_snapshot` until the snapshot's time to live has expired. The
+//! change is not made if the snapshot cannot be taken. The snapshot stays if the change fails after
+//! it.
 
 use evenkeel_common::config::{ConfigError, Configuration};
 use evenkeel_common::{Result, TableDescriptor, TableName};

@@ -4,7 +4,7 @@ use evenkeel_protocol::pb;
 
 use super::*;
 
-/// A table whose data is to be removed; the server takes recovery snapshots.
+/// A cluster with a table, and a master that takes recovery snapshots.
 fn with_recovery_snapshots(attributes: &[(&str, &str)]) -> Cluster {
     let mut cluster = Cluster::with_table();
     let described = cluster.master().table(&table_name()).expect("there").descriptor;
