@@ -16,14 +16,17 @@
 //! waits for every server that had one when the procedure began. Without an answer it waits for
 //! minutes.
 //!
-//! A procedure is known by the znode's creation id, so it runs once, and a procedure of the same
-//! name runs again. One with an `abort` node does not begin. The number of procedures of a kind
-//! that run at a time is limited; the others begin when one ends.
+//! A procedure is known by the creation id of its node, so it runs once, and a later one of the
+//! same name runs again, after the run of the first one has ended here. A run joins a barrier, or
+//! sends its error, only while the node of that id exists. One with an `abort` node does not begin.
+//! The number of procedures of a kind that run at a time is limited; the others begin when one
+//! ends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,9 +35,10 @@ use evenkeel_common::{Configuration, HBaseError, Result, ServerName, TableName, 
 use evenkeel_process::io_error;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use evenkeel_zookeeper::znodes;
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, OneshotWatcher};
 
@@ -45,8 +49,9 @@ use crate::session::Session;
 use crate::snapshot;
 use crate::transitions::Transitions;
 
-/// Threads for both kinds.
-const THREADS: usize = 2;
+/// Threads of each kind. Each flushes or snapshots one region at a time, as in HBase
+/// (`hbase.flush.procedure.region.concurrentTasks`, `hbase.snapshot.region.concurrentTasks`).
+const THREADS: usize = 3;
 /// The limit on procedures of one kind that run at a time. HBase's coordinator runs one.
 const RUNNING_MAX: usize = 16;
 /// The nodes are read again after this time even if no watch fires.
@@ -54,19 +59,22 @@ const READ_AGAIN: Duration = Duration::from_secs(30);
 /// The pause after a failed read.
 const READ_RETRY: Duration = Duration::from_millis(500);
 
+/// A piece of work on one region.
+type Task = Box<dyn FnOnce() -> Result<()> + Send>;
+
 /// What a server does in a procedure. `data` is the request.
 pub(crate) trait Work: Send + Sync {
     /// The work before this server reports that it is ready.
     ///
     /// # Errors
-    /// Fails the whole procedure.
-    fn prepare(&self, name: &str, data: &[u8]) -> Result<()>;
+    /// The request cannot be read. As an error of a task, it fails the whole procedure.
+    fn prepare(&self, name: &str, data: &[u8]) -> Result<Vec<Task>>;
 
     /// The work after all servers have reported that they are ready.
     ///
     /// # Errors
-    /// Fails the whole procedure.
-    fn commit(&self, name: &str, data: &[u8]) -> Result<()>;
+    /// As of [`Work::prepare`].
+    fn commit(&self, name: &str, data: &[u8]) -> Result<Vec<Task>>;
 }
 
 /// The outcome of a write to ZooKeeper.
@@ -115,14 +123,14 @@ pub(crate) fn start(
             Arc::new(TakeSnapshot(Arc::clone(transitions))),
         ),
     ];
-    let pool = Arc::new(start_pool(supervisor)?);
     for (kind, limit, work) in kinds {
+        let pool = Arc::new(start_pool(supervisor)?);
         let client = session.client();
         let member = Member::new(
             (client.clone(), Arc::new(client.clone())),
             &format!("{}/{kind}", session.parent()),
             transitions.server().name(),
-            (limit, work, Arc::clone(&pool)),
+            (limit, work, pool),
         );
         abort.run_task(session.runtime(), kind, Arc::new(member).take_part(session.runtime().clone()));
     }
@@ -145,13 +153,19 @@ struct Member {
     limit: Duration,
     work: Arc<dyn Work>,
     pool: Arc<Pool>,
-    running: Arc<Semaphore>,
+    /// The names of the procedures that run.
+    running: Mutex<HashSet<String>>,
+    ended: Notify,
 }
 
-#[derive(Clone, Copy)]
-enum Step {
-    Prepare,
-    Commit,
+/// A procedure of the master.
+struct Procedure {
+    name: String,
+    data: Bytes,
+    /// The id of the transaction that created its node.
+    id: i64,
+    /// It was given up: no further region is begun.
+    is_over: AtomicBool,
 }
 
 impl Member {
@@ -172,7 +186,8 @@ impl Member {
             limit,
             work,
             pool,
-            running: Arc::new(Semaphore::new(RUNNING_MAX)),
+            running: Mutex::default(),
+            ended: Notify::new(),
         }
     }
 
@@ -184,8 +199,7 @@ impl Member {
                 Ok(watcher) => {
                     tokio::select! {
                         _ = watcher.changed() => {}
-                        // One that has ended makes room for another.
-                        () = self.has_ended() => {}
+                        () = self.ended.notified() => {}
                         () = sleep(READ_AGAIN) => {}
                     }
                 }
@@ -195,14 +209,6 @@ impl Member {
                     sleep(READ_RETRY).await;
                 }
             }
-        }
-    }
-
-    /// Waits until a procedure ends, if as many run as may.
-    async fn has_ended(&self) {
-        match self.running.available_permits() {
-            0 => drop(self.running.acquire().await),
-            _ => std::future::pending().await,
         }
     }
 
@@ -229,20 +235,32 @@ impl Member {
             if begun.get(&name) == Some(&stat.czxid) {
                 continue;
             }
-            let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() else { break };
+            if !self.may_run(&name) {
+                continue;
+            }
             begun.insert(name.clone(), stat.czxid);
             // The master creates a node without a message before it removes what is left of an
             // earlier procedure.
-            let Some(data) = znodes::unframe(&data).and_then(|data| data.strip_prefix(PB_MAGIC)) else {
-                continue;
-            };
-            let (member, data) = (Arc::clone(self), data.to_vec());
+            let data = znodes::unframe(&data).and_then(|data| data.strip_prefix(PB_MAGIC));
+            let Some(data) = data.map(Bytes::copy_from_slice) else { continue };
+            self.running.lock().insert(name.clone());
+            let procedure = Procedure { name, data, id: stat.czxid, is_over: AtomicBool::new(false) };
+            let member = Arc::clone(self);
             runtime.spawn(async move {
-                member.run(&name, data).await;
-                drop(permit);
+                let procedure = Arc::new(procedure);
+                member.run(&procedure).await;
+                procedure.is_over.store(true, Ordering::Relaxed);
+                member.running.lock().remove(&procedure.name);
+                member.ended.notify_one();
             });
         }
         Ok(watcher)
+    }
+
+    /// Returns false for a name that runs already, and if as many run as may.
+    fn may_run(&self, name: &str) -> bool {
+        let running = self.running.lock();
+        running.len() < RUNNING_MAX && !running.contains(name)
     }
 
     /// Creates the nodes of this kind, as every server and master does.
@@ -256,59 +274,87 @@ impl Member {
         Ok(())
     }
 
-    async fn run(&self, name: &str, data: Vec<u8>) {
-        let outcome = match timeout(self.limit, self.steps(name, data.into())).await {
+    async fn run(&self, procedure: &Arc<Procedure>) {
+        let name = &procedure.name;
+        let outcome = match timeout(self.limit, self.steps(procedure)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(HBaseError::io(format!("{name}: not done within {:?}", self.limit))),
         };
         if let Err(error) = outcome {
             tracing::warn!(procedure = name, znode = self.acquired, %error, "a procedure through ZooKeeper failed");
-            self.send_abort(name, &error).await;
+            if let Err(error) =
+                timeout(self.limit, self.send_abort(procedure, &error)).await.unwrap_or(Ok(()))
+            {
+                tracing::warn!(procedure = name, %error, "the error could not be sent");
+            }
         }
     }
 
     /// Runs a procedure to its end, or until another server or the master gives it up.
-    async fn steps(&self, name: &str, data: Bytes) -> Result<()> {
-        let is_aborted = self.client.check_stat(&format!("{}/{name}", self.abort)).await;
-        if is_aborted.map_err(|e| failed(name, &e))?.is_some() {
+    async fn steps(&self, procedure: &Arc<Procedure>) -> Result<()> {
+        if !self.is_wanted(procedure).await? {
             return Ok(());
         }
-        self.work(Step::Prepare, name, &data).await?;
-        if !self.join(&self.acquired, name).await? || !self.wait_for_all(name).await? {
+        self.work(procedure, self.work.prepare(&procedure.name, &procedure.data)?).await?;
+        if !self.join(&self.acquired, procedure).await? || !self.wait_for_all(procedure).await? {
             return Ok(());
         }
-        self.work(Step::Commit, name, &data).await?;
-        self.join(&self.reached, name).await.map(drop)
+        self.work(procedure, self.work.commit(&procedure.name, &procedure.data)?).await?;
+        self.join(&self.reached, procedure).await.map(drop)
     }
 
-    /// Does a step of the work on a thread that may wait for the disk.
-    async fn work(&self, step: Step, name: &str, data: &Bytes) -> Result<()> {
-        let (tell, told) = oneshot::channel();
-        let (work, name, data) = (Arc::clone(&self.work), name.to_owned(), data.clone());
-        self.pool.submit(move || {
-            let outcome = catch(format_args!("the procedure {name}"), || match step {
-                Step::Prepare => work.prepare(&name, &data),
-                Step::Commit => work.commit(&name, &data),
-            });
-            // Nobody waits any more if the time has passed.
-            drop(tell.send(outcome));
-        })?;
-        told.await.unwrap_or_else(|_| Err(HBaseError::io("the thread of the procedure has ended")))
+    /// Does work on threads that may wait for the disk. Returns the first error.
+    async fn work(&self, procedure: &Arc<Procedure>, tasks: Vec<Task>) -> Result<()> {
+        let mut outcomes = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let (tell, told) = oneshot::channel();
+            let procedure = Arc::clone(procedure);
+            self.pool.submit(move || {
+                let outcome = match procedure.is_over.load(Ordering::Relaxed) {
+                    true => Err(HBaseError::io("the procedure was given up")),
+                    false => catch(format_args!("the procedure {}", procedure.name), task),
+                };
+                // Nobody waits any more if the time has passed.
+                let _ = tell.send(outcome);
+            })?;
+            outcomes.push(told);
+        }
+        for told in outcomes {
+            told.await.unwrap_or_else(|_| Err(HBaseError::io("the thread of the procedure has ended")))?;
+        }
+        Ok(())
     }
 
-    /// Creates this server's node below that of a procedure. Returns false if the procedure is
-    /// gone.
-    async fn join(&self, barrier: &str, name: &str) -> Result<bool> {
-        let path = format!("{barrier}/{name}/{}", self.server);
+    /// Returns false if the procedure was given up: an error was sent, or its node is gone, or is
+    /// that of a later procedure.
+    async fn is_wanted(&self, procedure: &Procedure) -> Result<bool> {
+        let name = &procedure.name;
+        let look = async |parent: &str| {
+            let found = self.client.check_stat(&format!("{parent}/{name}")).await;
+            found.map_err(|error| failed(name, &error))
+        };
+        let is_aborted = look(&self.abort).await?.is_some();
+        let own = look(&self.acquired).await?.filter(|stat| stat.czxid == procedure.id);
+        Ok(!is_aborted && own.is_some())
+    }
+
+    /// Creates this server's node below that of a procedure. Returns false if the procedure was
+    /// given up.
+    async fn join(&self, barrier: &str, procedure: &Procedure) -> Result<bool> {
+        if !self.is_wanted(procedure).await? {
+            return Ok(false);
+        }
+        let path = format!("{barrier}/{}/{}", procedure.name, self.server);
         match self.writer.create_node(&path, &znodes::frame(&self.source(), &())).await {
             Ok(()) | Err(ZkError::NodeExists) => Ok(true),
             Err(ZkError::NoNode) => Ok(false),
-            Err(error) => Err(failed(name, &error)),
+            Err(error) => Err(failed(&procedure.name, &error)),
         }
     }
 
     /// Waits until all servers are ready. Returns false if the procedure was given up.
-    async fn wait_for_all(&self, name: &str) -> Result<bool> {
+    async fn wait_for_all(&self, procedure: &Procedure) -> Result<bool> {
+        let name = &procedure.name;
         let [acquired, reached, abort] =
             [&self.acquired, &self.reached, &self.abort].map(|parent| format!("{parent}/{name}"));
         loop {
@@ -317,11 +363,13 @@ impl Member {
             };
             let (is_aborted, aborts) = watch(&abort).await?;
             let (is_reached, all_ready) = watch(&reached).await?;
-            let (is_there, gone) = watch(&acquired).await?;
-            match (is_aborted, is_reached, is_there) {
-                (Some(_), ..) | (_, _, None) => return Ok(false),
-                (_, Some(_), _) => return Ok(true),
-                _ => {}
+            let (own, gone) = watch(&acquired).await?;
+            let is_own = own.is_some_and(|stat| stat.czxid == procedure.id);
+            match (is_aborted, is_reached) {
+                (Some(_), _) => return Ok(false),
+                _ if !is_own => return Ok(false),
+                (None, Some(_)) => return Ok(true),
+                (None, None) => {}
             }
             tokio::select! {
                 _ = aborts.changed() => {}
@@ -331,14 +379,17 @@ impl Member {
         }
     }
 
-    /// Tells the master and the other servers. The first error counts.
-    async fn send_abort(&self, name: &str, error: &HBaseError) {
-        let path = format!("{}/{name}", self.abort);
+    /// Tells the master and the other servers, unless the procedure was given up already: the node
+    /// would then fail the next procedure of that name. The first error counts.
+    async fn send_abort(&self, procedure: &Procedure, error: &HBaseError) -> Result<()> {
+        if !self.is_wanted(procedure).await? {
+            return Ok(());
+        }
+        let path = format!("{}/{}", self.abort, procedure.name);
         let data = znodes::frame(&self.source(), &foreign(&self.server, error));
-        match timeout(self.limit, self.writer.create_node(&path, &data)).await {
-            Ok(Ok(()) | Err(ZkError::NodeExists)) => {}
-            Ok(Err(error)) => tracing::warn!(path, %error, "the error could not be sent"),
-            Err(_) => tracing::warn!(path, "the error could not be sent: no reply in time"),
+        match self.writer.create_node(&path, &data).await {
+            Ok(()) | Err(ZkError::NodeExists) => Ok(()),
+            Err(error) => Err(failed(&procedure.name, &error)),
         }
     }
 
@@ -357,7 +408,7 @@ fn failed(name: &str, error: &ZkError) -> HBaseError {
 struct FlushTable(Arc<Transitions>);
 
 impl Work for FlushTable {
-    fn prepare(&self, name: &str, data: &[u8]) -> Result<()> {
+    fn prepare(&self, name: &str, data: &[u8]) -> Result<Vec<Task>> {
         let table: TableName = name.parse()?;
         let families: Vec<Bytes> = match data {
             [] => Vec::new(),
@@ -367,12 +418,15 @@ impl Work for FlushTable {
             }
         };
         let server = self.0.server();
-        let mut regions = server.regions().of_table(&table).into_iter();
-        regions.try_for_each(|region| server.background().flush_only(&region, &families).map(drop))
+        let tasks = server.regions().of_table(&table).into_iter().map(|region| -> Task {
+            let (server, families) = (Arc::clone(server), families.clone());
+            Box::new(move || server.background().flush_only(&region, &families).map(drop))
+        });
+        Ok(tasks.collect())
     }
 
-    fn commit(&self, _name: &str, _data: &[u8]) -> Result<()> {
-        Ok(())
+    fn commit(&self, _name: &str, _data: &[u8]) -> Result<Vec<Task>> {
+        Ok(Vec::new())
     }
 }
 
@@ -381,19 +435,20 @@ impl Work for FlushTable {
 struct TakeSnapshot(Arc<Transitions>);
 
 impl Work for TakeSnapshot {
-    fn prepare(&self, _name: &str, _data: &[u8]) -> Result<()> {
-        Ok(())
+    fn prepare(&self, _name: &str, _data: &[u8]) -> Result<Vec<Task>> {
+        Ok(Vec::new())
     }
 
-    fn commit(&self, _name: &str, data: &[u8]) -> Result<()> {
+    fn commit(&self, _name: &str, data: &[u8]) -> Result<Vec<Task>> {
         let description: pb::SnapshotDescription = decode(data)?;
         let table: TableName = description.table().parse()?;
-        let regions = self.0.server().regions().of_table(&table);
-        let mut regions = regions.iter().filter(|region| !region.is_secondary());
-        regions.try_for_each(|region| {
-            let (region, snapshot) = (region.info().into(), description.clone());
-            snapshot::take(&self.0, &pb::SnapshotRegionParameter { region, snapshot })
-        })
+        let regions = self.0.server().regions().of_table(&table).into_iter();
+        let tasks = regions.filter(|region| !region.is_secondary()).map(|region| -> Task {
+            let (transitions, snapshot) = (Arc::clone(&self.0), description.clone());
+            let region = region.info().into();
+            Box::new(move || snapshot::take(&transitions, &pb::SnapshotRegionParameter { region, snapshot }))
+        });
+        Ok(tasks.collect())
     }
 }
 

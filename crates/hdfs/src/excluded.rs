@@ -67,11 +67,14 @@ impl ExcludedDataNodes {
 
     fn add_for(&self, node: &DatanodeInfoProto, exclusion: Duration, why: &str) {
         let mut inner = self.inner.lock();
-        inner.nodes.retain(|(known, _)| known.id.datanode_uuid != node.id.datanode_uuid);
+        let is_node = |known: &DatanodeInfoProto| known.id.datanode_uuid == node.id.datanode_uuid;
+        let known = inner.nodes.iter().find(|(known, _)| is_node(known)).map(|(_, until)| *until);
+        let until = known.into_iter().fold(clock::monotonic() + exclusion, Instant::max);
+        inner.nodes.retain(|(known, _)| !is_node(known));
         if inner.nodes.len() >= EXCLUDED_MAX {
             inner.nodes.remove(0);
         }
-        inner.nodes.push((node.clone(), clock::monotonic() + exclusion));
+        inner.nodes.push((node.clone(), until));
         tracing::warn!(datanode = %node.id.ip_addr, port = node.id.xfer_port, why, "DataNode avoided");
     }
 

@@ -6,12 +6,16 @@
 //! writer continues in a new log without that DataNode. Unlike a failed DataNode, a stalled one is
 //! excluded for [`EXCLUSION`] only, since most pauses are short.
 //!
+//! **A sync may take its time**, and so may the packets behind it: how long depends on the disk of
+//! each DataNode. So a log whose writers wait for syncs (`hbase.wal.hsync`) does not break by a
+//! stall, and neither does the end of a log, which is synced.
+//!
 //! **A log with few replicas waits.** The new log may have a replica less than requested, if the
 //! cluster has no other DataNode. It does not break by a second stall, so that a write is never on
 //! fewer DataNodes than one less than requested because of stalls.
 //!
-//! **[`StallBudget`] bounds the number of logs.** DataNodes that pause again and again, such as
-//! those with a busy disk whose logs are synced, would otherwise leave a broken log at each pause.
+//! **[`StallBudget`] bounds the number of logs.** DataNodes that pause again and again would
+//! otherwise leave a broken log at each pause.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

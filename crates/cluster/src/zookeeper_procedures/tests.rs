@@ -15,24 +15,32 @@ const WAIT: Duration = Duration::from_secs(30);
 /// Records its calls.
 #[derive(Default)]
 struct Recorded {
-    calls: Mutex<Vec<String>>,
+    calls: Arc<Mutex<Vec<String>>>,
     fails: bool,
-    commits: AtomicUsize,
+    commits: Arc<AtomicUsize>,
+    /// Held by a test while prepared work waits.
+    gate: Arc<Mutex<()>>,
 }
 
 impl Work for Recorded {
-    fn prepare(&self, name: &str, data: &[u8]) -> Result<()> {
-        self.calls.lock().push(format!("prepare {name} {}", data.escape_ascii()));
-        match self.fails {
-            true => Err(HBaseError::io("the disk is full")),
-            false => Ok(()),
-        }
+    fn prepare(&self, name: &str, data: &[u8]) -> Result<Vec<Task>> {
+        let call = format!("prepare {name} {}", data.escape_ascii());
+        let (calls, fails, gate) = (Arc::clone(&self.calls), self.fails, Arc::clone(&self.gate));
+        Ok(vec![Box::new(move || {
+            calls.lock().push(call);
+            drop(gate.lock());
+            if fails { Err(HBaseError::io("the disk is full")) } else { Ok(()) }
+        })])
     }
 
-    fn commit(&self, name: &str, _data: &[u8]) -> Result<()> {
-        self.calls.lock().push(format!("commit {name}"));
-        self.commits.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+    fn commit(&self, name: &str, _data: &[u8]) -> Result<Vec<Task>> {
+        let (call, calls, commits) =
+            (format!("commit {name}"), Arc::clone(&self.calls), Arc::clone(&self.commits));
+        Ok(vec![Box::new(move || {
+            calls.lock().push(call);
+            commits.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })])
     }
 }
 
@@ -206,4 +214,42 @@ fn procedures_above_the_limit_begin_when_others_end() {
         scene.wait_for(&format!("{BASE}/reached/{name}/{server}"));
     }
     assert_eq!(scene.work.commits.load(Ordering::Relaxed), names.len());
+}
+
+/// Another server's error ends a procedure while this one still works for it, and the master begins
+/// a procedure of the same name.
+#[test]
+fn a_run_of_an_earlier_procedure_does_not_answer_for_a_later_one() {
+    for fails in [false, true] {
+        let scene = Scene::new(fails);
+        let server = scene.server.to_string();
+        let work = scene.work.gate.lock();
+        scene.create(&format!("{BASE}/acquired/t"), &znodes::frame("master:16000", &()));
+        scene.wait_for_calls(&["prepare t "]);
+        scene.delete(&format!("{BASE}/acquired/t"));
+        scene.create(&format!("{BASE}/acquired/t"), &znodes::frame("master:16000", &()));
+        sleep_a_moment();
+        scene.wait_for_calls(&["prepare t "]);
+        drop(work);
+        // The second run begins after the first has ended, and answers.
+        scene.wait_for_calls(&["prepare t ", "prepare t "]);
+        match fails {
+            true => drop(scene.wait_for(&format!("{BASE}/abort/t"))),
+            false => drop(scene.wait_for(&format!("{BASE}/acquired/t/{server}"))),
+        }
+    }
+}
+
+#[test]
+fn an_error_is_not_sent_for_a_procedure_that_is_gone() {
+    let scene = Scene::new(true);
+    let work = scene.work.gate.lock();
+    scene.create(&format!("{BASE}/acquired/t"), &znodes::frame("master:16000", &()));
+    scene.wait_for_calls(&["prepare t "]);
+    scene.delete(&format!("{BASE}/acquired/t"));
+    drop(work);
+    scene.create(&format!("{BASE}/acquired/u"), &znodes::frame("master:16000", &()));
+    scene.wait_for(&format!("{BASE}/abort/u"));
+    sleep_a_moment();
+    assert!(!scene.has(&format!("{BASE}/abort/t")));
 }

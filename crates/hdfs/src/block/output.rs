@@ -81,6 +81,8 @@ struct InFlight {
     acks: usize,
     /// When all DataNodes but one had acknowledged it; `None` also if that one may take its time.
     others_acked: Option<Instant>,
+    /// It is a sync, or a sync before it was unacknowledged: disks decide how long it takes.
+    waits_for_disk: bool,
 }
 
 /// A DataNode that acknowledged a packet much later than another one.
@@ -324,6 +326,7 @@ impl BlockOutput {
             first_ack: None,
             acks: 0,
             others_acked: None,
+            waits_for_disk: sync || self.in_flight.iter().any(|packet| packet.waits_for_disk),
         });
         self.in_flight_bytes += bytes.len();
         self.next_seqno += 1;
@@ -421,7 +424,7 @@ impl BlockOutput {
             let index = usize::try_from(seqno - oldest).ok();
             let Some(packet) = index.and_then(|index| self.in_flight.get_mut(index)) else { continue };
             packet.acks += 1;
-            if packet.acks == others {
+            if packet.acks == others && !packet.waits_for_disk {
                 packet.others_acked = Some(now);
             }
             let took = now.duration_since(packet.since);
@@ -447,17 +450,23 @@ impl BlockOutput {
         }
     }
 
-    /// Returns the time until the output breaks by a stall, without an acknowledgement, or in a
-    /// chain without progress; `None` if nothing is unacknowledged.
+    /// Returns the time until the output breaks by a stall or by its deadline; `None` if nothing is
+    /// unacknowledged.
     fn time_left(&self) -> Option<Duration> {
+        let left = self.deadline_left()?;
+        Some(self.stall_time_left().map_or(left, |stall| stall.min(left)))
+    }
+
+    /// Returns the time until the output breaks without an acknowledgement, or in a chain without
+    /// progress; `None` if nothing is unacknowledged.
+    fn deadline_left(&self) -> Option<Duration> {
         let oldest = self.in_flight.front()?;
         let progress = self.peers.iter().map(|peer| peer.progress).max();
         let since = match self.layout {
             Layout::FanOut => oldest.since,
             Layout::Chain => progress.map_or(oldest.since, |at| at.max(oldest.since)),
         };
-        let left = self.timeout.saturating_sub(clock::since(since));
-        Some(self.stall_time_left().map_or(left, |stall| stall.min(left)))
+        Some(self.timeout.saturating_sub(clock::since(since)))
     }
 
     /// Returns the time until the output breaks because one DataNode is behind all others. The end
@@ -495,7 +504,7 @@ impl BlockOutput {
 
     fn check_deadline(&mut self) -> io::Result<()> {
         self.check_stall()?;
-        if self.time_left().is_none_or(|left| !left.is_zero()) {
+        if self.deadline_left().is_none_or(|left| !left.is_zero()) {
             return Ok(());
         }
         let acked = self.acked_seqno();

@@ -174,6 +174,19 @@ fn a_log_waits_for_datanodes_that_are_slow_together_and_for_one_of_two() {
 }
 
 #[test]
+fn a_sync_may_take_its_time_on_one_datanode() {
+    let cluster = FakeCluster::start(vec![Behavior::default(), late(300), Behavior::default()]);
+    let client = crate::HdfsClient::new(of_stalls(&cluster)).expect("threads");
+    let mut log = client.create_log("/log", client.new_file()).expect("created");
+    log.append(&[7; 600]).expect("buffered");
+    log.flush(FlushLevel::Synced).expect("synced late");
+    assert_eq!(log.acked(), 600);
+    log.append(&[8; 600]).expect("buffered");
+    assert_eq!(log.close(FlushLevel::Synced).expect("closed late"), 1200);
+    assert!(client.shared.excluded.list().is_empty());
+}
+
+#[test]
 fn logs_that_break_by_stalls_are_limited() {
     let cluster = FakeCluster::start(vec![Behavior::default(), late(300), Behavior::default()]);
     let client = crate::HdfsClient::new(of_stalls(&cluster)).expect("threads");
