@@ -4,8 +4,9 @@
 //! A secondary replica shows the edits that are sent to it when it has seen a whole flush of its
 //! default replica ([`Region::resume_replay`]). Without a request that would be the next flush,
 //! which may be an hour away. The server of a default replica logs a marker even if it has nothing
-//! to flush, and sends it. A request that fails is repeated, and so is one without any effect for
-//! [`REQUEST_PAUSE`].
+//! to flush, and sends it if it replicates edits to other servers. A request that fails or has no
+//! effect is repeated after [`REQUEST_PAUSE`]. Another one is not, as long as the same secondary
+//! replica waits: if the server sends nothing, further flushes would be of no use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -48,91 +49,181 @@ fn io(error: Error) -> HBaseError {
 
 /// Requests flushes until the server is gone.
 async fn run(server: Weak<RegionServer>, replication: ReplicaReplication, config: ClientConfig) {
-    let mut requested = HashMap::new();
+    let mut requests = Requests::default();
     loop {
         sleep(PERIOD).await;
         let Some(waiting) = server.upgrade().map(|server| waiting(&server, &replication)) else { return };
-        let due = due(waiting, &mut requested, clock::monotonic());
-        if let Err(error) = flush(&due, &config).await {
+        let due = requests.due(waiting, clock::monotonic());
+        if let Err(error) = flush(&due, &config, &mut requests).await {
             tracing::debug!(%error, "default replicas could not be flushed for secondary replicas");
         }
     }
 }
 
-/// Returns the default replicas on other servers for whose edits secondary replicas here wait.
-fn waiting(server: &RegionServer, replication: &ReplicaReplication) -> Vec<RegionInfo> {
+/// Returns the secondary replicas that wait for edits of default replicas on other servers.
+fn waiting(server: &RegionServer, replication: &ReplicaReplication) -> Vec<Arc<Region>> {
     let regions = server.regions();
     let is_replicated = |region: &Region| {
         let is_enabled = if region.info().is_meta() { replication.catalog } else { replication.user_tables };
         is_enabled && region.table().is_memstore_replicated()
     };
-    let waits = |region: &&Arc<Region>| {
-        region.is_secondary() && is_replicated(region) && region.is_replay_suspended()
+    let waits = |region: &Arc<Region>| {
+        region.is_secondary()
+            && is_replicated(region)
+            && region.is_replay_suspended()
+            && regions.find(region.info().replica(0).encoded_name()).is_none()
     };
-    let all = regions.all();
-    let primaries = all.iter().filter(waits).map(|region| region.info().replica(0));
-    primaries.filter(|primary| regions.find(primary.encoded_name()).is_none()).collect()
+    regions.all().into_iter().filter(waits).collect()
 }
 
-/// Returns the regions for which no flush was requested recently, and remembers them.
-fn due(waiting: Vec<RegionInfo>, requested: &mut HashMap<String, Instant>, now: Instant) -> Vec<RegionInfo> {
-    requested.retain(|name, at| {
-        now.saturating_duration_since(*at) < REQUEST_PAUSE
-            && waiting.iter().any(|region| region.encoded_name() == name)
-    });
-    let mut due = waiting;
-    due.retain(|region| match requested.contains_key(region.encoded_name()) {
-        true => false,
-        false => requested.insert(region.encoded_name().to_owned(), now).is_none(),
-    });
-    due
+/// The last request of an open secondary replica.
+struct Request<T> {
+    /// A secondary replica that was opened again is another one.
+    replica: Weak<T>,
+    at: Instant,
+    is_answered: bool,
 }
 
-async fn flush(regions: &[RegionInfo], config: &ClientConfig) -> Result<()> {
-    if regions.is_empty() {
+/// The requests for secondary replicas that wait, by an id of these.
+struct Requests<T>(HashMap<String, Request<T>>);
+
+impl<T> Default for Requests<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T: Identified> Requests<T> {
+    /// Returns the waiting replicas for which a flush must be requested, and remembers them.
+    fn due(&mut self, waiting: Vec<Arc<T>>, now: Instant) -> Vec<Arc<T>> {
+        self.0.retain(|_, request| request.replica.strong_count() > 0);
+        for (id, request) in &mut self.0 {
+            // One that replays, and waits again later, needs another flush.
+            request.is_answered &= waiting.iter().any(|replica| replica.id() == id);
+        }
+        let mut due = waiting;
+        due.retain(|replica| {
+            let before = self.0.get(replica.id());
+            let before = before.filter(|request| request.replica.as_ptr() == Arc::as_ptr(replica));
+            let is_due = before.is_none_or(|request| {
+                !request.is_answered && now.saturating_duration_since(request.at) >= REQUEST_PAUSE
+            });
+            if is_due {
+                let request = Request { replica: Arc::downgrade(replica), at: now, is_answered: false };
+                self.0.insert(replica.id().to_owned(), request);
+            }
+            is_due
+        });
+        due
+    }
+
+    /// No further flush is requested for this replica.
+    fn answered(&mut self, replica: &T) {
+        self.0.get_mut(replica.id()).into_iter().for_each(|request| request.is_answered = true);
+    }
+}
+
+/// Something with a unique name.
+trait Identified {
+    fn id(&self) -> &str;
+}
+
+impl Identified for Region {
+    fn id(&self) -> &str {
+        self.info().encoded_name()
+    }
+}
+
+async fn flush(
+    replicas: &[Arc<Region>],
+    config: &ClientConfig,
+    requests: &mut Requests<Region>,
+) -> Result<()> {
+    if replicas.is_empty() {
         return Ok(());
     }
     let connection = Connection::connect(config.clone()).await.map_err(io)?;
     let mut flushed = Ok(());
-    for region in regions {
+    for replica in replicas {
         // Each is tried, whatever became of those before it.
-        let outcome = flush_region(&connection.admin(), region).await;
-        flushed = flushed.and(outcome);
+        let outcome = flush_region(&connection.admin(), &replica.info().replica(0)).await;
+        if matches!(outcome, Ok(true)) {
+            requests.answered(replica);
+        }
+        flushed = flushed.and(outcome.map(drop));
     }
     flushed
 }
 
-async fn flush_region(admin: &Admin, region: &RegionInfo) -> Result<()> {
+/// Returns true if the flush was made, or a marker in its place was logged.
+async fn flush_region(admin: &Admin, region: &RegionInfo) -> Result<bool> {
     let found = admin.find_region(region.name()).await.map_err(io)?;
-    let Some(server) = found.and_then(|state| state.server) else { return Ok(()) };
+    let Some(server) = found.and_then(|state| state.server) else { return Ok(false) };
     let request = pb::FlushRegionRequest {
         region: convert::region::specifier(region),
         write_flush_wal_marker: Some(true),
         ..Default::default()
     };
-    let flushed = admin.call_server(&server, "FlushRegion", &request).await;
-    flushed.map(|_: pb::FlushRegionResponse| ()).map_err(io)
+    let response: pb::FlushRegionResponse =
+        admin.call_server(&server, "FlushRegion", &request).await.map_err(io)?;
+    Ok(has_effect(&response))
+}
+
+/// A server that does not tell whether it logged a marker knows none, and would not log one later.
+fn has_effect(response: &pb::FlushRegionResponse) -> bool {
+    response.flushed() || response.wrote_flush_wal_marker.unwrap_or(true)
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
+    impl Identified for &'static str {
+        fn id(&self) -> &str {
+            self
+        }
+    }
+
     #[test]
-    fn a_flush_is_requested_again_after_a_pause() {
-        let region = |id| RegionInfo::new("t".parse().expect("legal"), Bytes::new(), Bytes::new(), id);
-        let (mut requested, now) = (HashMap::new(), clock::monotonic());
-        let mut due = |ids: &[i64], at: Instant| {
-            let due = due(ids.iter().map(|id| region(*id)).collect(), &mut requested, at);
-            due.iter().map(RegionInfo::region_id).collect::<Vec<_>>()
+    fn a_flush_that_failed_is_requested_again_after_a_pause() {
+        let (mut requests, now) = (Requests::default(), clock::monotonic());
+        let (first, second) = (Arc::new("1"), Arc::new("2"));
+        let mut due = |replicas: &[&Arc<&'static str>], at: Instant| {
+            let due = requests.due(replicas.iter().map(|replica| Arc::clone(replica)).collect(), at);
+            due.iter().map(|replica| **replica).collect::<Vec<_>>()
         };
-        assert_eq!(due(&[1], now), [1]);
-        assert_eq!(due(&[1, 2], now), [2]);
-        assert_eq!(due(&[1, 2], now + REQUEST_PAUSE), [1, 2]);
-        // A region that waited no more, and then again.
-        assert_eq!(due(&[2], now + REQUEST_PAUSE), [0; 0]);
-        assert_eq!(due(&[1, 2], now + REQUEST_PAUSE), [1]);
+        assert_eq!(due(&[&first], now), ["1"]);
+        assert_eq!(due(&[&first, &second], now), ["2"]);
+        assert_eq!(due(&[&first, &second], now + REQUEST_PAUSE), ["1", "2"]);
+    }
+
+    #[test]
+    fn a_flush_that_had_an_effect_is_not_requested_again() {
+        let (mut requests, now) = (Requests::default(), clock::monotonic());
+        let replica = Arc::new("1");
+        assert_eq!(requests.due(vec![Arc::clone(&replica)], now).len(), 1);
+        requests.answered(&replica);
+        assert!(requests.due(vec![Arc::clone(&replica)], now + REQUEST_PAUSE * 100).is_empty());
+        // It replays, and waits again later.
+        assert!(requests.due(Vec::new(), now).is_empty());
+        assert!(requests.due(vec![Arc::clone(&replica)], now).is_empty(), "too soon");
+        assert_eq!(requests.due(vec![Arc::clone(&replica)], now + REQUEST_PAUSE).len(), 1);
+        requests.answered(&replica);
+        let again = Arc::new("1");
+        assert_eq!(requests.due(vec![again], now + REQUEST_PAUSE).len(), 1);
+        drop(replica);
+        assert!(requests.due(Vec::new(), now).is_empty() && requests.0.is_empty());
+    }
+
+    #[test]
+    fn a_flush_has_an_effect_if_something_is_logged() {
+        let response = |flushed, wrote_flush_wal_marker| pb::FlushRegionResponse {
+            flushed: Some(flushed),
+            wrote_flush_wal_marker,
+            ..Default::default()
+        };
+        assert!(has_effect(&response(true, None)) && has_effect(&response(false, Some(true))));
+        assert!(!has_effect(&response(false, Some(false))), "it closes, or flushes already");
+        assert!(has_effect(&response(false, None)), "an old server");
     }
 }

@@ -70,16 +70,24 @@ impl Region {
             return Err(self.not_serving());
         }
         family.map_or(Ok(()), |f| self.check_family(f).map(drop))?;
-        let mut done = false;
+        let (mut done, mut failed) = (false, None);
         for store in self.stores.iter().filter(|s| family.is_none_or(|f| f == s.family().name())) {
             let what = format_args!("a compaction of {}", self.info.encoded_name());
             let compacted = catch(what, || self.compact_store(store, kind, priority));
-            done |= compacted.inspect_err(|_| self.counts.add(RegionCount::FailedCompactions, 1))?;
+            match compacted {
+                Ok(compacted) => done |= compacted,
+                Err(error) => {
+                    self.counts.add(RegionCount::FailedCompactions, 1);
+                    failed = Some(error);
+                    break;
+                }
+            }
         }
+        // The files of the stores before the one that failed have changed.
         if done {
             self.stream_files(0);
         }
-        Ok(done)
+        failed.map_or(Ok(done), Err)
     }
 
     fn compact_store(

@@ -24,8 +24,9 @@ use super::wait_budget;
 
 /// A callback for when a write number, and all below it, are visible.
 pub trait OnVisible: Send {
-    /// Runs once when the number becomes visible, after all earlier numbers and before all later
-    /// ones, with the lock of the numbers held: it must only record that.
+    /// Runs once when the number has become visible, after all earlier numbers and before all later
+    /// ones, with the lock of the numbers held: it must only record that. Runs only if the order is
+    /// recorded ([`Mvcc::with_order_recorded`]).
     fn in_order(&mut self) {}
 
     /// Runs once, on the thread that moved the read point, and must be short.
@@ -48,6 +49,7 @@ pub struct Mvcc {
     order: Mutex<()>,
     inner: Mutex<Inner>,
     advanced: Condvar,
+    is_order_recorded: bool,
 }
 
 struct Inner {
@@ -71,7 +73,13 @@ impl Mvcc {
             order: Mutex::new(()),
             inner: Mutex::new(inner),
             advanced: Condvar::new(),
+            is_order_recorded: false,
         }
+    }
+
+    /// Sets whether [`OnVisible::in_order`] runs.
+    pub fn with_order_recorded(self, is_order_recorded: bool) -> Self {
+        Self { is_order_recorded, ..self }
     }
 
     /// The highest number that readers may see.
@@ -135,8 +143,10 @@ impl Mvcc {
         let before = self.read_point();
         while inner.pending.front().is_some_and(|p| p.complete) {
             if let Some(mut done) = inner.pending.pop_front() {
-                done.waiters.iter_mut().for_each(|waiter| waiter.in_order());
                 self.read_point.store(done.number, Ordering::Release);
+                if self.is_order_recorded {
+                    done.waiters.iter_mut().for_each(|waiter| waiter.in_order());
+                }
                 ready.extend(done.waiters);
             }
         }
@@ -233,12 +243,15 @@ mod tests {
             }
             fn visible(self: Box<Self>) {}
         }
-        let (mvcc, recorded) = (Mvcc::new(0), Arc::<Mutex<Vec<u64>>>::default());
-        let numbers: Vec<u64> = (0..3).map(|_| mvcc.begin(|n| n).0).collect();
-        for number in [numbers[1], numbers[0], numbers[2]] {
-            mvcc.complete_then(number, Some(Box::new(Recorder(number, Arc::clone(&recorded)))));
+        for is_recorded in [true, false] {
+            let mvcc = Mvcc::new(0).with_order_recorded(is_recorded);
+            let recorded = Arc::<Mutex<Vec<u64>>>::default();
+            let numbers: Vec<u64> = (0..3).map(|_| mvcc.begin(|n| n).0).collect();
+            for number in [numbers[1], numbers[0], numbers[2]] {
+                mvcc.complete_then(number, Some(Box::new(Recorder(number, Arc::clone(&recorded)))));
+            }
+            assert_eq!(*recorded.lock(), if is_recorded { numbers } else { Vec::new() });
         }
-        assert_eq!(*recorded.lock(), numbers);
     }
 
     #[test]

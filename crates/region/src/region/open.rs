@@ -127,6 +127,7 @@ impl Region {
         let flush_selection = FlushSelection::new(&env.config.flush_policy, &table);
         let cell_bytes_max = env.config.cell_bytes_max_of(&table);
         let timestamp_slop_ms = env.config.timestamp_slop_ms_of(&table);
+        let replica_stream = env.config.replication.stream_of(&info, &table);
         Self {
             operation_times: env.operation_times.of_table(info.table()),
             row_locks: RowLocks::new(env.config.row_lock_wait),
@@ -134,7 +135,6 @@ impl Region {
             is_read_only: table.is_read_only() || !info.is_primary(),
             reads_disabled: AtomicBool::new(false),
             replayed: Mutex::default(),
-            replica_stream: env.config.replication.stream_of(&info, &table),
             env,
             encoded_name: info.encoded_name().to_owned().into(),
             info,
@@ -142,7 +142,8 @@ impl Region {
             comparator,
             in_memory: InMemoryFlushSchedule::new(&stores, in_memory_bytes),
             stores,
-            mvcc: Arc::new(Mvcc::new(start)),
+            mvcc: Arc::new(Mvcc::new(start).with_order_recorded(replica_stream.is_some())),
+            replica_stream,
             updates: RwLock::new(Phase::Open),
             flushing: FlushLock::default(),
             compacting: Mutex::new(()),

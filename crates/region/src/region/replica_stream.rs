@@ -14,6 +14,11 @@
 //! edit behind the gap until they read files that fill it ([`Region::resume_replay`]). A stream
 //! begins stopped, and a new secondary replica stops it ([`ReplicaStream::stop`]).
 //!
+//! **Restarts are paced.** If writers are faster than the readers of the queue, a stream that
+//! starts is exhausted again soon. So the server requests a flush for it at most every
+//! [`RESTART_PAUSE_MIN`], and more rarely the more often that happens in a row. Any other flush of
+//! all stores starts the stream, too ([`ReplicaStream::begin_restart`]).
+//!
 //! **`REGION_MEMSTORE_REPLICATION` false**: a stream without edits, which only tells that files
 //! have changed, as in HBase.
 //!
@@ -31,6 +36,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Budget, CellBuffer, Configuration, KeyValue, RegionInfo, TableDescriptor};
@@ -46,6 +52,12 @@ pub const CATALOG_REPLICATION_ENABLED: &str = "hbase.region.replica.replication.
 
 /// The maximum bytes of the events that wait in all streams of a server.
 pub const QUEUED_BYTES_MAX: u64 = 8 << 20;
+/// The time after which files that could not be found are looked for again.
+const REFRESH_PAUSE: Duration = Duration::from_secs(1);
+/// The minimum time between two flushes of a region that are requested to start its stream.
+pub const RESTART_PAUSE_MIN: Duration = Duration::from_secs(30);
+/// The maximum of that time.
+const RESTART_PAUSE_MAX: Duration = Duration::from_secs(16 * 60);
 /// The bytes that an event occupies in addition to its cells.
 const EVENT_BYTES: u64 = 256;
 
@@ -138,8 +150,20 @@ pub struct ReplicaStream {
 #[derive(Debug, Default)]
 struct StreamState {
     events: VecDeque<ReplicaEvent>,
+    /// A [`ReplicaEvent::Flushed`] for which the budget had no space. It follows all events.
+    unsent_flushed: Option<u64>,
+    /// A [`ReplicaEvent::Flushed`] whose files could not be found, and when to try again.
+    failed_flushed: Option<(u64, Instant)>,
     /// True if a secondary replica reads the stream.
     has_readers: bool,
+    /// The last flush that was requested to start the stream, and the pause after it.
+    restart: Option<(Instant, Duration)>,
+}
+
+impl StreamState {
+    fn has_events(&self) -> bool {
+        !self.events.is_empty() || self.unsent_flushed.is_some()
+    }
 }
 
 impl ReplicaStream {
@@ -164,6 +188,28 @@ impl ReplicaStream {
         self.takes_edits && self.is_stopped() && self.state.lock().has_readers
     }
 
+    /// Returns true if a flush that starts the stream may be requested now, and remembers that. One
+    /// that is the first for a secondary replica does not wait for the end of the pause.
+    pub fn begin_restart(&self, now: Instant, is_first: bool) -> bool {
+        let mut state = self.state.lock();
+        let (passed, pause) = match state.restart {
+            Some((at, pause)) => (now.saturating_duration_since(at), pause),
+            None => (Duration::MAX, RESTART_PAUSE_MIN),
+        };
+        let is_due = is_first || passed >= pause;
+        if is_due {
+            let is_rare = is_first || passed >= pause * 2;
+            let next = if is_rare { RESTART_PAUSE_MIN } else { (pause * 2).min(RESTART_PAUSE_MAX) };
+            state.restart = Some((now, next));
+        }
+        is_due
+    }
+
+    /// Returns true if events wait for the reader.
+    pub fn has_events(&self) -> bool {
+        self.state.lock().has_events()
+    }
+
     fn is_stopped(&self) -> bool {
         !self.is_active.load(Ordering::Acquire)
     }
@@ -172,16 +218,29 @@ impl ReplicaStream {
     pub fn set_has_readers(&self, has_readers: bool) {
         let mut state = self.state.lock();
         state.has_readers = has_readers;
-        if !has_readers {
-            self.is_active.store(false, Ordering::Release);
-            self.release(state.events.drain(..));
+        if has_readers {
+            return;
         }
+        self.is_active.store(false, Ordering::Release);
+        (state.unsent_flushed, state.failed_flushed) = (None, None);
+        let events = std::mem::take(&mut state.events);
+        // Writers wait for the lock, so the buffers are freed without it.
+        drop(state);
+        self.release(events.into_iter());
     }
 
     /// Stops the stream until a flush has begun: a reader lacks edits of before.
     pub fn stop(&self) {
         let _state = self.state.lock();
         self.is_active.store(false, Ordering::Release);
+    }
+
+    /// As [`ReplicaStream::stop`], unless a flush has begun that the readers are not told of yet.
+    pub fn stop_unless_resumed(&self) {
+        let state = self.state.lock();
+        if !state.events.iter().any(|event| matches!(event, ReplicaEvent::Resumed(_))) {
+            self.is_active.store(false, Ordering::Release);
+        }
     }
 
     /// Returns a copy of a log entry's cells for [`ReplicaStream::push_edits`]; `None` if the
@@ -199,17 +258,16 @@ impl ReplicaStream {
     /// stream if the budget is exhausted.
     pub(super) fn push_edits(&self, seq_id: u64, cells: CellBuffer) {
         let mut state = self.state.lock();
-        if !self.is_stopped() {
-            self.push(&mut state, ReplicaEvent::Edits { seq_id, cells });
+        if !self.is_stopped() && !self.push(&mut state, ReplicaEvent::Edits { seq_id, cells }) {
+            self.is_active.store(false, Ordering::Release);
         }
     }
 
-    /// Queues an event, or stops the stream. Returns true if it is queued.
+    /// Queues an event, if the budget has space for it. Returns true if it is queued.
     fn push(&self, state: &mut StreamState, event: ReplicaEvent) -> bool {
         let fits = self.queued.acquire(event.bytes());
-        match fits {
-            true => state.events.push_back(event),
-            false => self.is_active.store(false, Ordering::Release),
+        if fits {
+            state.events.push_back(event);
         }
         fits
     }
@@ -225,13 +283,33 @@ impl ReplicaStream {
     }
 
     /// Queues that every edit up to `seq_id` is in store files; 0 for files that have changed
-    /// without a flush.
+    /// without a flush. That is never lost, even if the budget is exhausted.
     pub fn push_flushed(&self, seq_id: u64) {
+        self.queue_flushed(&mut self.state.lock(), seq_id);
+    }
+
+    /// Keeps a change of files that a reader could not see, for [`ReplicaStream::retry_flushed`].
+    pub fn set_failed_flushed(&self, seq_id: u64, now: Instant) {
         let mut state = self.state.lock();
+        let before = state.failed_flushed.map_or(0, |(through, _)| through);
+        state.failed_flushed = Some((seq_id.max(before), now + REFRESH_PAUSE));
+    }
+
+    /// Queues the change of files that a reader could not see, if that was long enough ago.
+    pub fn retry_flushed(&self, now: Instant) {
+        let mut state = self.state.lock();
+        if let Some((seq_id, _)) = state.failed_flushed.take_if(|(_, at)| *at <= now) {
+            self.queue_flushed(&mut state, seq_id);
+        }
+    }
+
+    fn queue_flushed(&self, state: &mut StreamState, seq_id: u64) {
         if let Some(ReplicaEvent::Flushed(through)) = state.events.back_mut() {
             *through = seq_id.max(*through);
         } else if state.has_readers {
-            self.push(&mut state, ReplicaEvent::Flushed(seq_id));
+            let seq_id = seq_id.max(state.unsent_flushed.unwrap_or(0));
+            let is_queued = self.push(state, ReplicaEvent::Flushed(seq_id));
+            state.unsent_flushed = (!is_queued).then_some(seq_id);
         }
     }
 
@@ -239,7 +317,7 @@ impl ReplicaStream {
     /// [`ReplicaStream::read`].
     pub(super) fn announce(&self) -> bool {
         !self.is_announced.load(Ordering::Relaxed)
-            && !self.state.lock().events.is_empty()
+            && self.has_events()
             && !self.is_announced.swap(true, Ordering::AcqRel)
     }
 
@@ -277,7 +355,11 @@ pub struct ReplicaStreamReader<'a> {
 impl ReplicaStreamReader<'_> {
     /// Takes the next event.
     pub fn take(&self) -> Option<ReplicaEvent> {
-        let event = self.stream.state.lock().events.pop_front()?;
+        let mut state = self.stream.state.lock();
+        let Some(event) = state.events.pop_front() else {
+            return state.unsent_flushed.take().map(ReplicaEvent::Flushed);
+        };
+        drop(state);
         self.stream.queued.release(event.bytes());
         Some(event)
     }
@@ -287,7 +369,11 @@ impl ReplicaStreamReader<'_> {
     pub fn take_up_to(&self, seq_id: u64, mut set_aside: impl FnMut(u64)) -> Option<ReplicaEvent> {
         let mut state = self.stream.state.lock();
         loop {
-            let is_before = match state.events.front()? {
+            let Some(front) = state.events.front() else {
+                state.unsent_flushed.take().into_iter().for_each(&mut set_aside);
+                return None;
+            };
+            let is_before = match front {
                 ReplicaEvent::Edits { seq_id: edit, .. } => *edit <= seq_id,
                 ReplicaEvent::Resumed(until) => *until <= seq_id,
                 ReplicaEvent::Flushed(_) => true,
@@ -378,6 +464,8 @@ mod tests {
         stream.push_flushed(0);
         stream.push_edits(8, cells(1));
         assert_eq!(taken(&stream), ">5 6 =6 8");
+        stream.stop_unless_resumed();
+        assert!(stream.is_stopped());
         assert_eq!(budget.used(), 0);
     }
 
@@ -398,6 +486,62 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_files_is_told_even_if_the_budget_is_exhausted() {
+        let (budget, stream) = started();
+        assert!(stream.read().take().is_some());
+        let others = 4096 - 100;
+        assert!(budget.acquire(others));
+        stream.push_flushed(6);
+        stream.push_flushed(0);
+        assert!(stream.announce() && stream.has_events() && !stream.is_stopped());
+        assert_eq!(taken(&stream), "=6");
+        stream.push_flushed(7);
+        budget.release(others);
+        stream.push_edits(8, cells(1));
+        stream.push_flushed(0);
+        assert_eq!(taken(&stream), "8 =7");
+        assert!(budget.acquire(others));
+        stream.push_flushed(9);
+        let mut aside = Vec::new();
+        assert!(stream.read().take_up_to(9, |through| aside.push(through)).is_none());
+        assert_eq!((aside, stream.has_events()), (vec![9], false));
+        stream.push_flushed(10);
+        stream.set_has_readers(false);
+        assert_eq!(taken(&stream), "");
+    }
+
+    #[test]
+    fn a_failed_refresh_is_repeated_after_a_pause() {
+        let (_, stream) = started();
+        let now = evenkeel_common::clock::monotonic();
+        stream.set_failed_flushed(7, now);
+        stream.set_failed_flushed(0, now);
+        stream.retry_flushed(now);
+        assert_eq!(taken(&stream), ">5");
+        stream.retry_flushed(now + REFRESH_PAUSE);
+        stream.retry_flushed(now + REFRESH_PAUSE * 2);
+        assert_eq!(taken(&stream), "=7");
+    }
+
+    #[test]
+    fn flushes_that_start_a_stream_are_paced() {
+        let (_, stream) = started();
+        let now = evenkeel_common::clock::monotonic();
+        let at = |pauses: u32| now + RESTART_PAUSE_MIN * pauses;
+        assert!(stream.begin_restart(now, false) && !stream.begin_restart(now, false));
+        assert!(stream.begin_restart(at(1), false), "the first pause is over");
+        assert!(!stream.begin_restart(at(2), false) && stream.begin_restart(at(3), false), "twice as long");
+        assert!(stream.begin_restart(at(4), true), "a new secondary replica does not wait");
+        assert!(!stream.begin_restart(at(4), false) && stream.begin_restart(at(6), false));
+        assert!(stream.begin_restart(at(7), false), "the pause is short again");
+        (0..20).fold(at(7), |at, _| {
+            let next = at + RESTART_PAUSE_MAX;
+            assert!(stream.begin_restart(next, false));
+            next
+        });
+    }
+
+    #[test]
     fn a_stream_without_edits_tells_of_files() {
         let stream = ReplicaStream::new(false, Budget::new(4096));
         stream.set_has_readers(true);
@@ -411,6 +555,7 @@ mod tests {
     #[test]
     fn a_stream_returns_its_bytes() {
         let (budget, stream) = started();
+        stream.stop_unless_resumed();
         stream.push_edits(6, cells(100));
         assert!(budget.used() > 100);
         stream.set_has_readers(false);

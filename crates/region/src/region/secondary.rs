@@ -24,7 +24,12 @@
 //! files after the next flush of the default replica. Until a refresh has read these files, later
 //! edits are added to the MemStore, but not shown ([`Region::resume_replay`]): a reader never sees
 //! an edit without an earlier one. A replica begins with a gap that has no end yet, and replays
-//! nothing.
+//! nothing. If files of some families would show edits behind a gap that they do not fill, these
+//! edits are dropped, and the gap has no end again.
+//!
+//! **Memory.** Only a refresh frees the memory of replayed edits. While refreshes fail, the server
+//! lets the replica replay nothing ([`Region::block_replay`]), and may drop what it has replayed
+//! ([`Region::drop_replayed`]).
 //!
 //! **Files that vanish.** The default replica may archive a file while it is read here. An open
 //! file can be read until the archive's cleaner deletes it, and a file that is opened is also
@@ -51,11 +56,25 @@ pub(super) struct ReplayState {
     in_files: u64,
     /// The last edit in the MemStore.
     replayed: u64,
+    /// The first edit in the MemStore that is not shown, because of a gap; `u64::MAX` if there is
+    /// none.
+    hidden_from: u64,
+    /// True while refreshes fail: nothing is replayed.
+    is_blocked: bool,
+    /// True if a flush was requested for the replica since it opened.
+    is_flush_requested: bool,
 }
 
 impl Default for ReplayState {
     fn default() -> Self {
-        Self { gap_end: u64::MAX, in_files: 0, replayed: 0 }
+        Self {
+            gap_end: u64::MAX,
+            in_files: 0,
+            replayed: 0,
+            hidden_from: u64::MAX,
+            is_blocked: false,
+            is_flush_requested: false,
+        }
     }
 }
 
@@ -131,6 +150,7 @@ impl Region {
         if is_changed || flushed > replayed.in_files {
             self.swap_found(found, newest, flushed, &mut replayed);
         }
+        replayed.is_blocked = false;
         drop(replayed);
         self.archive_compacted().map(|_| is_changed)
     }
@@ -143,15 +163,25 @@ impl Region {
         flushed: u64,
         replayed: &mut ReplayState,
     ) {
+        let in_files_before = replayed.in_files;
+        replayed.in_files = in_files_before.max(flushed);
+        let drops_hidden = replayed.has_gap() && newest >= replayed.hidden_from;
+        let kept_through = if drops_hidden { self.mvcc.read_point() } else { replayed.replayed };
         let segments: Vec<_> = (self.stores.iter().zip(&found))
             .map(|(store, files)| {
                 let of_new = files.iter().flatten().map(|file| file.max_seq_id()).max();
-                let before = replayed.in_files.max(store.max_seq_id());
+                let before = in_files_before.max(store.max_seq_id());
                 let in_files = flushed.max(of_new.unwrap_or(0));
-                (in_files > before).then(|| store.newer_segment(in_files, replayed.replayed)).flatten()
+                let is_newer = in_files > before || drops_hidden;
+                is_newer.then(|| store.kept_segment(in_files, kept_through)).flatten()
             })
             .collect();
-        replayed.in_files = replayed.in_files.max(flushed);
+        if drops_hidden {
+            replayed.gap_end = u64::MAX;
+        }
+        if drops_hidden || !replayed.has_gap() {
+            replayed.hidden_from = u64::MAX;
+        }
         let shown = if replayed.has_gap() { 0 } else { replayed.replayed };
         self.with_new_epoch(|| {
             self.mvcc.advance_to(newest.max(shown));
@@ -165,18 +195,19 @@ impl Region {
     }
 
     /// Replays a log entry of the default replica. Entries come in the order of their sequence ids;
-    /// an entry out of order was replayed before, or is in files.
+    /// an entry out of order was replayed before, or is in files. Returns true if the MemStore has
+    /// the entry now, and not before.
     ///
     /// # Errors
     /// `NotServingRegionException`.
-    pub fn replay_entry(&self, seq_id: u64, cells: &CellBuffer) -> Result<()> {
+    pub fn replay_entry(&self, seq_id: u64, cells: &CellBuffer) -> Result<bool> {
         let mut replayed = self.replayed.lock();
         let updates = self.updates.read();
         if *updates != Phase::Open {
             return Err(self.not_serving());
         }
         if seq_id <= replayed.gap_end.max(replayed.in_files).max(replayed.replayed) {
-            return Ok(());
+            return Ok(false);
         }
         for cell in cells.iter() {
             if let Some(store) = self.store_of(cell.family())
@@ -186,18 +217,53 @@ impl Region {
             }
         }
         replayed.replayed = seq_id;
-        if !replayed.has_gap() {
-            self.mvcc.advance_to(seq_id);
+        match replayed.has_gap() {
+            true => replayed.hidden_from = replayed.hidden_from.min(seq_id),
+            false => self.mvcc.advance_to(seq_id),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Begins or continues to replay: edits up to `seq_id` may be missing, later ones will be
     /// replayed. They are shown when [`Region::refresh_after`] was told that those up to `seq_id`
-    /// are in files.
+    /// are in files. Does nothing while the replay is blocked.
     pub fn resume_replay(&self, seq_id: u64) {
-        let gap_end = &mut self.replayed.lock().gap_end;
-        *gap_end = if *gap_end == u64::MAX { seq_id } else { seq_id.max(*gap_end) };
+        let mut replayed = self.replayed.lock();
+        if !replayed.is_blocked {
+            let gap_end = Some(replayed.gap_end).filter(|end| *end < u64::MAX);
+            replayed.gap_end = gap_end.map_or(seq_id, |end| end.max(seq_id));
+        }
+    }
+
+    /// Makes [`Region::resume_replay`] ineffective until a refresh succeeds, and replays nothing:
+    /// files could not be read, and so the memory of replayed edits would not be freed.
+    pub fn block_replay(&self) {
+        let mut replayed = self.replayed.lock();
+        (replayed.is_blocked, replayed.gap_end) = (true, u64::MAX);
+    }
+
+    /// Returns true between [`Region::block_replay`] and the next successful refresh.
+    pub fn is_replay_blocked(&self) -> bool {
+        self.replayed.lock().is_blocked
+    }
+
+    /// Drops all replayed edits, and replays nothing until [`Region::resume_replay`]. Reads show
+    /// the files only, which may be older than what they have shown before.
+    pub fn drop_replayed(&self) {
+        let mut replayed = self.replayed.lock();
+        (replayed.gap_end, replayed.hidden_from) = (u64::MAX, u64::MAX);
+        let segments: Vec<_> = self.stores.iter().map(|store| store.kept_segment(u64::MAX, 0)).collect();
+        self.with_new_epoch(|| {
+            for (store, segment) in self.stores.iter().zip(segments) {
+                store.swap_found(None, segment);
+            }
+        });
+    }
+
+    /// Returns true for the first call: no flush was requested yet for the edits of before the
+    /// replica opened.
+    pub fn request_first_flush(&self) -> bool {
+        !std::mem::replace(&mut self.replayed.lock().is_flush_requested, true)
     }
 
     /// Replays nothing until [`Region::resume_replay`], because edits were lost. The replayed edits

@@ -50,19 +50,19 @@ impl Store {
     }
 
     /// Returns a segment with the cells of the MemStore above a sequence id, to which they are in
-    /// files; `None` if there is nothing to drop. The caller excludes writers.
-    pub(crate) fn newer_segment(&self, in_files: u64, newest: u64) -> Option<Arc<Segment>> {
+    /// files, and up to `through`; `None` if the MemStore is empty. The caller excludes writers.
+    pub(crate) fn kept_segment(&self, in_files: u64, through: u64) -> Option<Arc<Segment>> {
         let active = Arc::clone(&self.state.load().active);
         if active.is_empty() {
             return None;
         }
         let kept = active.next();
-        if newest > in_files {
+        if through > in_files {
             let mut scanner = SegmentScanner::new(active, u64::MAX);
             // A segment is in memory: neither call fails.
             let mut found = scanner.seek(&KeyBuf::first_on_row(b"").as_cell());
             while let (Ok(()), Some(cell)) = (&found, scanner.peek()) {
-                if cell.seq_id() > in_files {
+                if cell.seq_id() > in_files && cell.seq_id() <= through {
                     kept.add(cell);
                 }
                 found = scanner.advance();

@@ -182,6 +182,59 @@ fn lost_edits_leave_what_was_visible() {
     assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("abcd".into(), 0));
 }
 
+/// A flush of one family moves the read point beyond edits of the other one that follow a gap.
+#[test]
+fn edits_behind_a_gap_are_dropped_if_files_would_show_them() {
+    let (cluster, secondary) = with_replay();
+    secondary.replay_entry(write(&cluster, "b", &["g"]), &edits("g", &["b"])).expect("replayed");
+    secondary.suspend_replay();
+    let lost = write(&cluster, "c", &["g"]);
+    secondary.resume_replay(lost);
+    secondary.replay_entry(write(&cluster, "d", &["g"]), &edits("g", &["d"])).expect("replayed");
+    secondary.refresh_store_files().expect("refreshed");
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("ab".into(), 2));
+    write(&cluster, "e", &["f"]);
+    cluster.region().require_flush(&["f".into()]);
+    assert!(cluster.region().flush_in_background(&Urgent).expect("flushed").flushed);
+    assert!(secondary.refresh_after(0, |_| ()).expect("refreshed"));
+    assert_eq!(rows(&secondary).join(""), "abe", "d is not shown without c");
+    assert!(secondary.is_replay_suspended() && cells_in_memory(&secondary) == 1);
+    let flushed = cluster.region().flush().expect("flushed").seq_id;
+    secondary.resume_replay(flushed);
+    secondary.refresh_after(flushed, |_| ()).expect("refreshed");
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("abcde".into(), 0));
+}
+
+#[test]
+fn a_blocked_replica_replays_nothing_and_can_drop_its_memory() {
+    let (cluster, secondary) = with_replay();
+    secondary.replay_entry(write(&cluster, "b", &["f"]), &edits("f", &["b"])).expect("replayed");
+    secondary.block_replay();
+    let lost = write(&cluster, "c", &["f"]);
+    secondary.resume_replay(lost);
+    let later = write(&cluster, "d", &["f"]);
+    assert!(!secondary.replay_entry(later, &edits("f", &["d"])).expect("skipped"));
+    assert!(secondary.is_replay_blocked() && secondary.is_replay_suspended());
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("ab".into(), 1));
+    secondary.drop_replayed();
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("a".into(), 0));
+    secondary.refresh_store_files().expect("refreshed");
+    assert!(!secondary.is_replay_blocked() && secondary.is_replay_suspended());
+    secondary.resume_replay(later);
+    let newer = write(&cluster, "e", &["f"]);
+    assert!(secondary.replay_entry(newer, &edits("f", &["e"])).expect("replayed"));
+    assert_eq!(rows(&secondary).join(""), "a", "e is not shown without the others");
+    let flushed = cluster.region().flush().expect("flushed").seq_id;
+    secondary.refresh_after(flushed, |_| ()).expect("refreshed");
+    assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("abcde".into(), 0));
+}
+
+#[test]
+fn the_first_flush_for_a_replica_is_requested_once() {
+    let (_cluster, secondary) = with_secondary();
+    assert!(secondary.request_first_flush() && !secondary.request_first_flush());
+}
+
 #[test]
 fn a_closed_replica_replays_nothing() {
     let (_cluster, secondary) = with_replay();

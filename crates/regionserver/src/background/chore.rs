@@ -24,7 +24,7 @@ use crate::background::file_discharger::FileDischarger;
 use crate::background::notifier::Notifier;
 use crate::background::store_file_refresh::StoreFileRefresher;
 use crate::config::RegionServerConfig;
-use crate::limits::memstore::Unflushed;
+use crate::limits::memstore::{FlushDemand, Unflushed};
 use crate::requests::scanners::OpenScanner;
 use crate::statistics;
 
@@ -86,10 +86,12 @@ impl Drop for Chore {
     }
 }
 
-/// Returns a region's unflushed bytes, measured by its cells.
-fn unflushed(region: &Arc<Region>) -> Unflushed {
-    let is_flushing = region.is_flushing();
-    let flushing_bytes = if is_flushing { region.snapshot_bytes() } else { 0 };
+/// Returns a region's unflushed bytes, measured by its cells. The bytes of a secondary replica are
+/// freed by a flush of its default replica, which runs if it is given.
+fn unflushed(region: &Arc<Region>, flushing_primary: Option<&Region>) -> Unflushed {
+    let is_flushing = region.is_flushing() || flushing_primary.is_some();
+    let flushing = flushing_primary.unwrap_or(region);
+    let flushing_bytes = if is_flushing { flushing.snapshot_bytes() } else { 0 };
     let bytes = region.memstore_size().heap_bytes;
     Unflushed { cells: bytes, bytes, flushing_bytes: flushing_bytes.min(bytes), is_flushing }
 }
@@ -115,6 +117,7 @@ pub struct Schedule {
     tuning_ms: AtomicI64,
     compactions_ms: AtomicI64,
     flushes_ms: AtomicI64,
+    refreshes_ms: AtomicI64,
     /// 0 before the first round.
     broken_files_ms: AtomicI64,
     broken_files: Mutex<BrokenFilesLeft>,
@@ -194,6 +197,8 @@ const FLUSHED_DIVISOR: u64 = 8;
 
 /// How often the age of regions' unflushed edits is checked.
 const FLUSH_CHECK_MS: i64 = 10_000;
+/// How often the files of secondary replicas are looked for while memory is needed.
+const REFRESH_MS: i64 = 1_000;
 /// How long a round may delete broken files.
 const BROKEN_FILES_TIME: Duration = Duration::from_millis(20);
 /// How often the ledger of slow requests checks whether a minute has ended.
@@ -407,15 +412,36 @@ impl RegionServer {
     /// Measures unflushed bytes, and requests the flushes that are needed
     /// ([`memstore`](crate::limits::memstore)).
     fn check_memstores(&self, regions: &[Arc<Region>]) {
-        let (unflushed, need) = self.memory.measure(clock::monotonic(), || self.unflushed(regions));
+        let (mut unflushed, need) = self.memory.measure(clock::monotonic(), || self.unflushed(regions));
         let throttling = regions.iter().any(|region| region.write_pressure() > 0.0);
         self.throttling.store(throttling, Ordering::Relaxed);
         self.background
             .region_is_throttled(throttling && regions.iter().any(|region| region.memory_pressure() > 0.0));
         self.note_watermark(regions);
+        self.refresh_instead_of_flush(regions, &mut unflushed, &need);
         let (flushers, open) = self.background.flushers();
         let request = |at| regions.get(at).is_some_and(|region| self.request_flush_of(region));
         need.request_flushes(&unflushed, flushers, open, request);
+    }
+
+    /// Requests to find the files of secondary replicas whose bytes no flush here frees, if memory
+    /// is needed. Counts them as empty, so that other regions are flushed in their place.
+    fn refresh_instead_of_flush(
+        &self,
+        regions: &[Arc<Region>],
+        unflushed: &mut [Unflushed],
+        need: &FlushDemand,
+    ) {
+        let is_needed = need.all_flushers || need.bytes > 0;
+        let refreshes = is_needed && is_due(&self.schedule.refreshes_ms, self.clock.now_ms(), REFRESH_MS);
+        for (region, unflushed) in regions.iter().zip(unflushed) {
+            if unflushed.bytes > 0 && self.is_flushed_elsewhere(region) {
+                *unflushed = Unflushed::default();
+                if refreshes {
+                    self.request_flush_of(region);
+                }
+            }
+        }
     }
 
     /// Requests compactions of regions whose number of files holds replies to writes. Flushes that
@@ -480,7 +506,8 @@ impl RegionServer {
 
     /// Measures all regions by their cells, or by their chunks if these are closer to the limit.
     fn unflushed(&self, regions: &[Arc<Region>]) -> Vec<Unflushed> {
-        let by_cells: Vec<_> = regions.iter().map(unflushed).collect();
+        let of_region = |region| unflushed(region, self.flushing_primary_of(region).as_deref());
+        let by_cells: Vec<_> = regions.iter().map(of_region).collect();
         match by_cells.iter().map(|region| region.cells).sum::<u64>() < self.memory.chunk_bytes() {
             true => regions.iter().zip(by_cells).map(|(region, cells)| by_chunks(region, cells)).collect(),
             false => by_cells,

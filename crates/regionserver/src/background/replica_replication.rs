@@ -4,19 +4,21 @@
 //! It reads the streams of the default replicas ([`ReplicaStream`]), when they announce events and
 //! when the chore checks the regions. A stream that is stopped, because it lost edits or because a
 //! secondary replica has opened, is started again by a flush of the default replica, which this
-//! thread requests. Each event is for every secondary replica of the region.
+//! thread requests. Each event is for every secondary replica of the region. Such flushes are paced
+//! ([`ReplicaStream::begin_restart`]).
 //!
 //! **Memory.** Replayed cells count as unflushed bytes. If these reach their limit, edits are not
 //! replayed, as if they were lost. A secondary replica has no flush of its own: where unflushed
 //! bytes must be freed, its default replica is flushed, or, if that is on another server, its files
-//! are found again.
+//! are found again. A replica whose files cannot be found replays nothing until they are found. If
+//! the memory is needed meanwhile, its replayed edits are dropped.
 
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
 
-use evenkeel_common::Result;
 use evenkeel_common::priority;
 use evenkeel_common::thread::catch;
+use evenkeel_common::{Result, clock};
 use evenkeel_region::region::{Region, ReplicaEvent, ReplicaStream, ReplicaStreamReader};
 
 use super::{Background, Shared};
@@ -70,7 +72,7 @@ impl Replication<'_> {
             self.replay(event);
         }
         if let Some(flushed) = self.failed.take() {
-            self.stream.push_flushed(flushed);
+            self.stream.set_failed_flushed(flushed, clock::monotonic());
         }
     }
 
@@ -82,9 +84,10 @@ impl Replication<'_> {
             }
             ReplicaEvent::Edits { seq_id, cells } => {
                 for replica in self.replicas {
-                    self.server.count_written(cells.encoded_len() as u64);
                     // A closed replica needs no edits.
-                    drop(replica.replay_entry(seq_id, &cells));
+                    if matches!(replica.replay_entry(seq_id, &cells), Ok(true)) {
+                        self.server.count_written(cells.encoded_len() as u64);
+                    }
                 }
             }
             ReplicaEvent::Resumed(seq_id) => {
@@ -101,6 +104,7 @@ impl Replication<'_> {
                 match self.refresh(replica, flushed, &next) {
                     Err(error) if !replica.is_closed() => {
                         tracing::warn!(region = %replica.info().name_text(), %error, "files of a flush are not read yet");
+                        replica.block_replay();
                         self.failed.set(Some(flushed.max(self.failed.get().unwrap_or(0))));
                     }
                     _ => {}
@@ -123,6 +127,18 @@ impl Replication<'_> {
             }
         })
     }
+
+    /// Frees the memory of replicas whose files cannot be found, if it is needed.
+    fn drop_blocked(&self) {
+        let is_needed =
+            |replica: &Region| self.server.memory.is_throttling() || replica.memory_pressure() >= 1.0;
+        for replica in self.replicas.iter().filter(|replica| replica.is_replay_blocked()) {
+            if replica.memstore_bytes() > 0 && is_needed(replica) {
+                tracing::warn!(region = %replica.info().name_text(), "replayed edits are dropped to free memory");
+                replica.drop_replayed();
+            }
+        }
+    }
 }
 
 impl RegionServer {
@@ -135,21 +151,40 @@ impl RegionServer {
             return;
         }
         let Some(stream) = region.replica_stream() else { return };
+        // The replicas are found while no other thread takes events: one that opens before an event
+        // is taken is among them.
+        let reader = stream.read();
         let replicas = self.replicas_of(region);
         stream.set_has_readers(!replicas.is_empty());
-        self.replication(stream, &replicas).run();
-        if stream.takes_edits() && replicas.iter().any(|replica| replica.is_replay_suspended()) {
-            stream.stop();
+        stream.retry_flushed(clock::monotonic());
+        let replication = self.replication(stream, reader, &replicas);
+        replication.run();
+        replication.drop_blocked();
+        drop(replication);
+        let lacks_edits =
+            |replica: &Arc<Region>| replica.is_replay_suspended() && !replica.is_replay_blocked();
+        if stream.takes_edits() && replicas.iter().any(lacks_edits) {
+            stream.stop_unless_resumed();
         }
         let is_due = stream.needs_flush() && self.regions.serves(region);
-        if is_due && !self.background.will_retry_flush(region) {
-            region.require_flush_of_all();
-            self.background.request_flush(region);
+        // A flush that runs may start the stream, or has begun too early for that; then the next
+        // round requests another one.
+        if is_due && !region.is_flushing() && !self.background.will_retry_flush(region) {
+            let first = replicas.iter().filter(|replica| replica.request_first_flush());
+            if stream.begin_restart(clock::monotonic(), first.count() > 0) {
+                region.require_flush_of_all();
+                self.background.request_flush(region);
+            }
         }
     }
 
-    fn replication<'a>(&'a self, stream: &'a ReplicaStream, replicas: &'a [Arc<Region>]) -> Replication<'a> {
-        Replication { server: self, stream, reader: stream.read(), replicas, failed: Cell::new(None) }
+    fn replication<'a>(
+        &'a self,
+        stream: &'a ReplicaStream,
+        reader: ReplicaStreamReader<'a>,
+        replicas: &'a [Arc<Region>],
+    ) -> Replication<'a> {
+        Replication { server: self, stream, reader, replicas, failed: Cell::new(None) }
     }
 
     /// Makes the secondary replicas of a region wait for a flush, because events may be lost.
@@ -180,8 +215,10 @@ impl RegionServer {
             return replica.refresh_store_files();
         };
         let (replicas, next) = ([Arc::clone(replica)], Cell::new(None));
+        let reader = stream.read();
         let others = primary.as_ref().map(|primary| self.replicas_of(primary)).unwrap_or_default();
-        let replication = self.replication(stream, if others.is_empty() { &replicas } else { &others });
+        let replicas = if others.is_empty() { &replicas[..] } else { &others };
+        let replication = self.replication(stream, reader, replicas);
         let refreshed = replication.refresh(replica, 0, &next);
         next.take().into_iter().for_each(|flushed| stream.push_flushed(flushed));
         refreshed
@@ -194,9 +231,26 @@ impl RegionServer {
             return self.background.request_flush(region);
         }
         match self.regions.find(region.info().replica(0).encoded_name()) {
+            // Its flush frees the bytes already.
+            Some(primary) if primary.is_flushing() => false,
             Some(primary) => self.background.request_flush(&primary),
             None => self.background.request_replication(region),
         }
+    }
+
+    /// Returns true if the unflushed bytes of a region can be freed only by a server that has its
+    /// default replica.
+    pub(crate) fn is_flushed_elsewhere(&self, region: &Region) -> bool {
+        region.is_secondary() && self.regions.find(region.info().replica(0).encoded_name()).is_none()
+    }
+
+    /// Returns the default replica on this server whose flush frees a secondary replica's bytes, if
+    /// that flush runs, or its files are about to be found.
+    pub(crate) fn flushing_primary_of(&self, region: &Region) -> Option<Arc<Region>> {
+        let primary = region.is_secondary().then(|| region.info().replica(0));
+        let primary = self.regions.find(primary?.encoded_name())?;
+        let is_unread = primary.replica_stream().is_some_and(|stream| stream.has_events());
+        (is_unread || primary.is_flushing()).then_some(primary)
     }
 
     /// Requests to read the streams of regions: secondary replicas may have been opened or closed.

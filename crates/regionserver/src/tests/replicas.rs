@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::clock::ManualClock;
-use evenkeel_common::{CellType, Configuration, KeyValue, RegionInfo};
+use evenkeel_common::{CellBuffer, CellType, Configuration, KeyValue, RegionInfo};
 use evenkeel_fs::{Fault, FaultyFileSystem, MemoryFileSystem, Op};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
@@ -305,11 +305,44 @@ fn a_failed_refresh_is_tried_again() {
     until(&server, "the edit is seen", || has_row(&replica, b"c"));
     fs.inject(Fault::on(Op::List, "/data/default/t/").always());
     primary.flush().expect("flushed");
+    until(&server, "the refresh fails", || replica.is_replay_blocked());
+    let bytes = replica.memstore_bytes();
+    assert!(has_row(&replica, b"c") && bytes > 0, "the files are not read");
+    for _ in 0..20 {
+        put(&primary, &[cell(b"d", b"q", b"v")]);
+        server.server.run_chore();
+    }
+    primary.flush().expect("flushed");
+    put(&primary, &[cell(b"e", b"q", b"v")]);
     (0..20).for_each(|_| server.server.run_chore());
-    assert!(has_row(&replica, b"c") && replica.memstore_bytes() > 0, "the files are not read");
+    server.server.replicate(&primary);
+    assert_eq!(replica.memstore_bytes(), bytes, "nothing is replayed that no refresh would free");
     fs.clear();
     until(&server, "the files are read", || replica.memstore_bytes() == 0);
-    assert!(has_row(&replica, b"b") && has_row(&replica, b"c"));
+    assert!(has_row(&replica, b"b") && has_row(&replica, b"c") && has_row(&replica, b"d"));
+    assert!(!replica.is_replay_blocked());
+    primary.flush().expect("flushed");
+    until(&server, "edits are replayed again", || has_row(&replica, b"e"));
+}
+
+/// A secondary replica whose files cannot be found does not keep memory that others need.
+#[test]
+fn a_replica_that_is_blocked_gives_its_memory_up() {
+    let fs = files();
+    let (server, primary, replica) = with_replication_over(&fs, &[("MEMSTORE_FLUSHSIZE", "16384")]);
+    put(&primary, &[cell(b"b", b"q", b"v")]);
+    until(&server, "the edit is seen", || has_row(&replica, b"b"));
+    // More than the flush size times the multiplier.
+    let mut large = CellBuffer::new();
+    large.push(&KeyValue::put(b"c", b"f", b"q", 1, &[7; 100_000]).as_cell());
+    assert!(replica.replay_entry(primary.read_point() + 1, &large).expect("replayed"));
+    assert!(has_row(&replica, b"c") && replica.memory_pressure() >= 1.0);
+    fs.inject(Fault::on(Op::List, "/data/default/t/").always());
+    primary.flush().expect("flushed");
+    until(&server, "the replica's memory is freed", || replica.memstore_bytes() == 0);
+    assert!(has_row(&replica, b"a") && !has_row(&replica, b"c"), "the files of before are shown");
+    fs.clear();
+    until(&server, "the files are read", || has_row(&replica, b"b"));
 }
 
 /// The unflushed bytes of a secondary replica are freed by a flush of its default replica.

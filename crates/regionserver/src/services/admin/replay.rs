@@ -45,14 +45,16 @@ fn replay(
     let region = region_of(server, &first.key.encoded_region_name)?;
     for entry in &request.entry {
         check_region(&first.key, &entry.key)?;
-        check_memory(server, &region)?;
         let seq_id = entry.key.orig_sequence_number.unwrap_or(entry.key.log_sequence_number);
         let (edits, markers) = split_cells(entry, &mut cells)?;
         check_edits(&region, &edits)?;
+        check_seq_id(seq_id)?;
         markers.iter().try_for_each(|marker| replay_marker(&region, seq_id, marker))?;
         if !edits.is_empty() {
-            server.count_written(edits.encoded_len() as u64);
-            region.replay_entry(seq_id, &edits)?;
+            check_memory(server, &region)?;
+            if region.replay_entry(seq_id, &edits)? {
+                server.count_written(edits.encoded_len() as u64);
+            }
         }
     }
     Ok(pb::ReplicateWalEntryResponse {})
@@ -120,6 +122,7 @@ fn replay_marker(region: &Region, seq_id: u64, marker: &Marker) -> Result<()> {
     match marker {
         Marker::Flush(flush) => replay_flush(region, seq_id, flush),
         Marker::RegionEvent(event) if event.event_type() == EventType::RegionOpen => {
+            check_seq_id(event.log_sequence_number())?;
             begin_replay(region, event.log_sequence_number());
             refresh(region, event.log_sequence_number())
         }
@@ -130,6 +133,9 @@ fn replay_marker(region: &Region, seq_id: u64, marker: &Marker) -> Result<()> {
 
 fn replay_flush(region: &Region, seq_id: u64, flush: &pb::FlushDescriptor) -> Result<()> {
     let is_of_all = flush.store_flushes.len() >= region.stores().len();
+    if flush.action() != FlushAction::CannotFlush {
+        check_seq_id(flush.flush_sequence_number())?;
+    }
     match flush.action() {
         FlushAction::StartFlush if is_of_all => begin_replay(region, flush.flush_sequence_number()),
         FlushAction::CommitFlush => {
@@ -142,6 +148,15 @@ fn replay_flush(region: &Region, seq_id: u64, flush: &pb::FlushDescriptor) -> Re
         FlushAction::StartFlush | FlushAction::AbortFlush => {}
     }
     Ok(())
+}
+
+/// Rejects what HBase, whose sequence ids are signed, cannot have sent. Such an id would hide every
+/// later edit.
+fn check_seq_id(seq_id: u64) -> Result<()> {
+    match i64::try_from(seq_id) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(HBaseError::do_not_retry(format!("{seq_id} is not a sequence id"))),
+    }
 }
 
 /// Replays the entries after `seq_id`, if nothing is replayed yet.
@@ -264,6 +279,20 @@ mod tests {
         cannot.0 = 1000;
         send(&server, &replica, &[cannot, edit(1001, b"b")]).expect("replayed");
         assert!(has_row(&replica, b"b"));
+    }
+
+    #[test]
+    fn a_sequence_id_that_is_negative_in_hbase_is_rejected() {
+        let (server, _primary, replica) = with_replica();
+        for action in [FlushAction::StartFlush, FlushAction::CommitFlush] {
+            let entries = [flush(u64::MAX - 1, action, &[b"f"])];
+            assert!(send(&server, &replica, &entries).expect_err("rejected").is_do_not_retry());
+            let mut of_flush = flush(u64::MAX - 1, action, &[b"f"]);
+            of_flush.0 = 1000;
+            assert!(send(&server, &replica, &[of_flush]).is_err());
+        }
+        assert!(send(&server, &replica, &[edit(u64::MAX, b"b")]).is_err());
+        assert!(replica.is_replay_suspended());
     }
 
     #[test]
