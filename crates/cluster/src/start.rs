@@ -413,6 +413,10 @@ impl ServerHooks for ClusterHooks {
         self.procedures()?.close_region(request)
     }
 
+    fn is_own_file_system(&self, location: &Location) -> Result<bool> {
+        self.process.is_own_file_system(location)
+    }
+
     fn file_system(&self, location: &Location) -> Result<Arc<dyn FileSystem>> {
         self.process.file_system(location)
     }
