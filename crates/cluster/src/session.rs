@@ -463,6 +463,7 @@ pub(crate) mod tests {
 
     use evenkeel_common::Configuration;
     use evenkeel_zookeeper::{ZkConfig, ZnodeTree};
+    use parking_lot::Mutex;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -473,15 +474,24 @@ pub(crate) mod tests {
 
     /// The operation of a sync in a packet of ZooKeeper's protocol (`ZooDefs.OpCode.sync`).
     const SYNC: [u8; 4] = 9_u32.to_be_bytes();
+    /// `ZooDefs.OpCode.delete`.
+    const DELETE: [u8; 4] = 2_u32.to_be_bytes();
 
-    /// Passes a client's packets on, except syncs.
-    async fn pass_all_but_syncs(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> std::io::Result<()> {
+    /// Returns true for a packet that is passed on.
+    type PacketFilter = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+
+    /// Passes on a client's packets of which `passes` is true.
+    async fn pass(
+        passes: PacketFilter,
+        mut from: OwnedReadHalf,
+        mut to: OwnedWriteHalf,
+    ) -> std::io::Result<()> {
         // The first packet, which opens the session, has no operation.
         for number in 0.. {
             let len = from.read_u32().await?;
             let mut body = vec![0; len as usize];
             from.read_exact(&mut body).await?;
-            if number == 0 || body.get(4..8) != Some(&SYNC[..]) {
+            if number == 0 || passes(&body) {
                 to.write_u32(len).await?;
                 to.write_all(&body).await?;
             }
@@ -489,15 +499,15 @@ pub(crate) mod tests {
         Ok(())
     }
 
-    /// Serves as a server of ZooKeeper that answers reads, while its leader does not answer.
-    async fn serve_cut_off_follower(listener: TcpListener, zookeeper: u16) -> std::io::Result<()> {
+    /// Serves as a server of ZooKeeper that gets a part of the packets.
+    async fn serve_proxy(listener: TcpListener, zookeeper: u16, passes: PacketFilter) -> std::io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         loop {
             let (client, _) = listener.accept().await?;
             let server = TcpStream::connect(("127.0.0.1", zookeeper)).await?;
             let ((from_client, mut to_client), (mut from_server, to_server)) =
                 (client.into_split(), server.into_split());
-            tokio::spawn(pass_all_but_syncs(from_client, to_server));
+            tokio::spawn(pass(Arc::clone(&passes), from_client, to_server));
             tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
         }
     }
@@ -552,10 +562,25 @@ pub(crate) mod tests {
     #[test]
     fn a_start_that_failed_changes_nothing_afterwards() {
         let (runtime, _stop) = runtime();
-        let settings = settings(serve_zookeeper(&runtime, Arc::default()));
-        let session = Session::open(&runtime, &settings, &Arc::default()).expect("a session");
+        let (listener, port) = port();
+        // The server refuses deletes of clients.
+        let zookeeper = serve_zookeeper(&runtime, Arc::default());
+        let deleted = Arc::new(Mutex::new(Vec::new()));
+        let of_proxy = Arc::clone(&deleted);
+        let record = move |body: &[u8]| {
+            if body.get(4..8) == Some(&DELETE[..]) {
+                of_proxy.lock().push(String::from_utf8_lossy(&body[8..]).into_owned());
+            }
+            true
+        };
+        runtime.spawn(serve_proxy(listener, zookeeper, Arc::new(record)));
+        let session = Session::open(&runtime, &settings(port), &Arc::default()).expect("a session");
+        session.is_announced.store(true, Ordering::Release);
         session.abandon(&ServerName::new("host", 16020, 7));
         assert!(!session.lease().holds());
+        assert!(!session.is_announced.load(Ordering::Acquire), "the ping does not expect the znode");
+        let deleted = deleted.lock();
+        assert!(deleted.len() == 1 && deleted[0].contains("/hbase/rs/host,16020,7"), "{deleted:?}");
     }
 
     #[test]
@@ -563,7 +588,9 @@ pub(crate) mod tests {
         let (runtime, _stop) = runtime();
         let (listener, follower) = port();
         let zookeeper = serve_zookeeper(&runtime, Arc::default());
-        runtime.spawn(serve_cut_off_follower(listener, zookeeper));
+        // It answers reads, and its leader does not answer.
+        let passes = Arc::new(|body: &[u8]| body.get(4..8) != Some(&SYNC[..]));
+        runtime.spawn(serve_proxy(listener, zookeeper, passes));
         let session = Session::open(&runtime, &settings(follower), &Arc::default()).expect("a session");
         let read = async { session.client.check_stat("/").await };
         runtime.block_on(read).expect("it answers reads").expect("the root");

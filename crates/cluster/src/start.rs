@@ -111,8 +111,10 @@ pub(crate) fn start(
     let settings = &process.settings;
     let name = ServerName::new(&settings.host, settings.regionserver_port, process.clock.now_ms());
     let joined = join(&mut process, &name, (&cluster, &connections.runtime, &session), (source, &log_levels));
+    // The end of the lease is a reason to fail, too: the first reason is read before.
+    let joined = joined.map_err(|error| reason(&process, error));
     let Joined { storage, regionserver, transitions, abort, serving } =
-        joined.inspect_err(|_| session.abandon(&name)).map_err(|error| reason(&process, error))?;
+        joined.inspect_err(|_| session.abandon(&name))?;
     tracing::info!(server = %name, "joined the cluster");
     Ok(ClusterServer {
         process,
@@ -409,6 +411,10 @@ impl ServerHooks for ClusterHooks {
 
     fn close_region(&self, request: pb::CloseRegionRequest) -> Result<()> {
         self.procedures()?.close_region(request)
+    }
+
+    fn is_own_file_system(&self, location: &Location) -> Result<bool> {
+        self.process.is_own_file_system(location)
     }
 
     fn file_system(&self, location: &Location) -> Result<Arc<dyn FileSystem>> {

@@ -26,7 +26,7 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
 use evenkeel_protocol::pb;
@@ -49,6 +49,8 @@ pub struct SnapshotProcedures {
     taking: Mutex<HashMap<String, u64>>,
     /// By the table that is created or restored.
     restoring: Mutex<HashMap<TableName, u64>>,
+    /// Names of recovery snapshots that are being taken.
+    recovery_names: Mutex<HashSet<String>>,
 }
 
 /// Returns true if a procedure of `key` is still running; removes procedures from `known` that the

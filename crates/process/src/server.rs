@@ -220,8 +220,13 @@ impl ServerHooks for Hooks {
         self.settings.update().map(drop)
     }
 
+    fn is_own_file_system(&self, location: &Location) -> Result<bool> {
+        let is_own = storage::is_root_file_system(&self.conf, location);
+        is_own.map_err(|error| HBaseError::do_not_retry(error.message()))
+    }
+
     fn file_system(&self, location: &Location) -> Result<Arc<dyn FileSystem>> {
-        let fs = storage::file_system(&self.conf, location);
+        let fs = storage::other_file_system(&self.conf, location);
         fs.map_err(|error| HBaseError::do_not_retry(error.message()))
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! `evenkeel_hdfs::settings` lists Hadoop's settings.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +40,72 @@ pub fn root_file_system(conf: &Configuration) -> Result<Arc<dyn FileSystem>> {
 /// # Errors
 /// As [`root_file_system`].
 pub fn file_system(conf: &Configuration, location: &Location) -> Result<Arc<dyn FileSystem>> {
-    let of_hdfs = location.hdfs_settings(conf).map_err(|e| HBaseError::io(e.to_string()))?;
+    open(conf, location, hdfs_settings(conf, location)?)
+}
+
+/// Returns the file system of a location that a client has named. A call on it is tried on each
+/// NameNode, and once more: a client must not hold a handler for all retries of a server.
+///
+/// # Errors
+/// As [`root_file_system`].
+pub fn other_file_system(conf: &Configuration, location: &Location) -> Result<Arc<dyn FileSystem>> {
+    open(conf, location, other_settings(conf, location)?)
+}
+
+fn other_settings(conf: &Configuration, location: &Location) -> Result<Option<HdfsSettings>> {
+    let of_hdfs = hdfs_settings(conf, location)?;
+    Ok(of_hdfs.map(|of_hdfs| {
+        let retries = u32::try_from(of_hdfs.namenodes.len()).unwrap_or(u32::MAX);
+        HdfsSettings { attempts_max: of_hdfs.attempts_max.min(retries), ..of_hdfs }
+    }))
+}
+
+/// Returns true if a location is in the file system of `hbase.rootdir`, perhaps under another name:
+/// without an authority, or by the address of a NameNode (HBase's `FSUtils.isSameHdfs`). Waits for
+/// the lookup of hosts unless the names show it.
+///
+/// # Errors
+/// As [`root_file_system`].
+pub fn is_root_file_system(conf: &Configuration, location: &Location) -> Result<bool> {
+    let root = settings::root_location(conf)?;
+    let (Location::Hdfs { .. }, Location::Hdfs { .. }) = (&root, location) else {
+        return Ok(root.is_beside(location));
+    };
+    if location.authority().is_empty() || root.is_beside(location) {
+        return Ok(true);
+    }
+    let namenodes =
+        |at| hdfs_settings(conf, at).map(|found| found.map_or(Vec::new(), |found| found.namenodes));
+    let (own, other) = (namenodes(&root)?, namenodes(location)?);
+    if own.iter().any(|own| other.iter().any(|other| own.eq_ignore_ascii_case(other))) {
+        return Ok(true);
+    }
+    let other = addresses(&other);
+    Ok(addresses(&own).iter().any(|own| other.contains(own)))
+}
+
+/// Returns the addresses of those NameNodes whose hosts are found.
+fn addresses(namenodes: &[String]) -> Vec<SocketAddr> {
+    let found = namenodes.iter().filter_map(|namenode| namenode.to_socket_addrs().ok()).flatten();
+    found.map(|found| SocketAddr::new(canonical(found.ip()), found.port())).collect()
+}
+
+/// Returns one address for all addresses of this machine, on each of which a NameNode may listen.
+fn canonical(address: IpAddr) -> IpAddr {
+    let address = address.to_canonical();
+    let is_own = address.is_loopback() || address.is_unspecified() || UdpSocket::bind((address, 0)).is_ok();
+    if is_own { Ipv4Addr::LOCALHOST.into() } else { address }
+}
+
+fn hdfs_settings(conf: &Configuration, location: &Location) -> Result<Option<HdfsSettings>> {
+    location.hdfs_settings(conf).map_err(|e| HBaseError::io(e.to_string()))
+}
+
+fn open(
+    conf: &Configuration,
+    location: &Location,
+    of_hdfs: Option<HdfsSettings>,
+) -> Result<Arc<dyn FileSystem>> {
     let Some(of_hdfs) = of_hdfs else {
         let permission = bulk_permission(conf).map_err(|e| HBaseError::io(e.to_string()))?;
         let fs = LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(conf)?);
@@ -109,6 +175,39 @@ mod tests {
     }
 
     #[test]
+    fn the_root_file_system_has_several_names() {
+        let is_root = |conf: &Configuration, text: &str| {
+            is_root_file_system(conf, &Location::parse(text).expect("usable")).expect(text)
+        };
+        let of_service = conf(&[
+            ("hbase.rootdir", "hdfs://ek/hbase"),
+            ("dfs.nameservices", "ek,other"),
+            ("dfs.ha.namenodes.ek", "nn1,nn2"),
+            ("dfs.namenode.rpc-address.ek.nn1", "127.0.0.1:1"),
+            ("dfs.namenode.rpc-address.ek.nn2", "nn2.invalid"),
+            ("dfs.namenode.rpc-address.other", "192.0.2.1:1"),
+        ]);
+        let same = [
+            "ek",
+            "",
+            "127.0.0.1:1",
+            "localhost:1",
+            "0.0.0.0:1",
+            "[::ffff:127.0.0.1]:01",
+            "NN2.invalid:8020",
+        ];
+        for authority in same {
+            assert!(is_root(&of_service, &format!("hdfs://{authority}/x")), "{authority}");
+        }
+        for other in ["hdfs://other/x", "hdfs://127.0.0.1:2/x", "hdfs://192.0.2.1:1/x", "file:///hbase", "/x"]
+        {
+            assert!(!is_root(&of_service, other), "{other}");
+        }
+        let local = conf(&[("hbase.rootdir", "file:///hbase")]);
+        assert_eq!(["/x", "hdfs://127.0.0.1:1/x"].map(|text| is_root(&local, text)), [true, false]);
+    }
+
+    #[test]
     fn the_checksums_of_hdfs_are_verified_as_configured() {
         let root = ("hbase.rootdir", "hdfs://127.0.0.1:1/hbase");
         let trusts_callers = |verify: &str| {
@@ -119,6 +218,24 @@ mod tests {
             [of_server, of_tool].map(|fs| fs.contains("trusts_callers: true"))
         };
         assert_eq!((trusts_callers("true"), trusts_callers("false")), ([true, true], [false, false]));
+    }
+
+    #[test]
+    fn a_call_on_a_clients_file_system_is_tried_a_few_times() {
+        let retries = |of_service: &str, max: &str| {
+            let conf = conf(&[
+                ("dfs.nameservices", "one,two"),
+                ("dfs.namenode.rpc-address.one", "127.0.0.1:1"),
+                ("dfs.ha.namenodes.two", "a,b"),
+                ("dfs.namenode.rpc-address.two.a", "127.0.0.1:1"),
+                ("dfs.namenode.rpc-address.two.b", "127.0.0.1:2"),
+                ("dfs.client.failover.max.attempts", max),
+            ]);
+            let location = Location::parse(of_service).expect("usable");
+            other_settings(&conf, &location).expect("usable").expect("of HDFS").attempts_max
+        };
+        assert_eq!([retries("hdfs://one/x", "15"), retries("hdfs://two/x", "15")], [1, 2]);
+        assert_eq!(retries("hdfs://two/x", "0"), 0);
     }
 
     #[test]

@@ -109,6 +109,7 @@ pub use self::metrics::HotBlockCounts;
 pub use self::online_regions::OnlineRegions;
 use self::quotas::RpcQuotas;
 pub use self::request_counters::{RequestCounters, RequestKind};
+use self::requests::bulk_load::ElsewhereLookups;
 pub use self::requests::caller::{Caller, Reply};
 pub use self::requests::pending_reply::PendingReply;
 pub use self::requests::scanners::{ScannerLimits, Scanners};
@@ -161,8 +162,17 @@ pub trait ServerHooks: Send + Sync {
         Err(HBaseError::do_not_retry("this server takes no lists of hot blocks"))
     }
 
-    /// Returns another file system than that of the regions, from which files are bulk loaded.
-    /// Connects to nothing yet.
+    /// Returns true if a location is in the file system of the regions, however it names that. May
+    /// wait for the lookup of a host's name.
+    ///
+    /// # Errors
+    /// `DoNotRetryIOException` for one that this server cannot read.
+    fn is_own_file_system(&self, _location: &Location) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Returns another file system than that of the regions, from which files are bulk loaded. Its
+    /// calls fail soon if it does not answer. Connects to nothing yet.
     ///
     /// # Errors
     /// `DoNotRetryIOException` for one that this server cannot read.
@@ -233,6 +243,7 @@ pub struct RegionServer {
     /// True if some region approaches a limit: writes then compute how long to hold their replies.
     throttling: AtomicBool,
     schedule: background::chore::Schedule,
+    elsewhere_lookups: ElsewhereLookups,
     /// `None` if quotas are not enabled.
     quotas: Option<Arc<RpcQuotas>>,
 }
@@ -278,6 +289,7 @@ impl RegionServer {
             stopping: AtomicBool::new(false),
             throttling: AtomicBool::new(false),
             schedule: background::chore::Schedule::default(),
+            elsewhere_lookups: ElsewhereLookups::default(),
             quotas,
         });
         server.background.split_regions_of(&server);

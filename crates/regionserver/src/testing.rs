@@ -35,7 +35,8 @@ use crate::{Background, MasterConnection, RegionServer, RegionServerConfig, Regi
 /// The initial time of a test's clock.
 pub const START_MS: i64 = 1_000_000;
 
-/// Hooks that do nothing, and another file system, `hdfs://elsewhere`.
+/// Hooks that do nothing, and another file system, `hdfs://elsewhere`. `hdfs://alias` and `hdfs://`
+/// name that of the regions.
 #[derive(Default)]
 pub struct NoHooks {
     pub elsewhere: Arc<MemoryFileSystem>,
@@ -50,6 +51,10 @@ impl ServerHooks for NoHooks {
 
     fn update_configuration(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn is_own_file_system(&self, location: &Location) -> Result<bool> {
+        Ok(matches!(location, Location::Hdfs { .. }) && matches!(location.authority(), "alias" | ""))
     }
 
     fn file_system(&self, location: &Location) -> Result<Arc<dyn FileSystem>> {

@@ -6,11 +6,14 @@
 //! change is not made if the snapshot cannot be taken. The snapshot stays if the change fails after
 //! it.
 
+use std::collections::HashSet;
+
 use evenkeel_common::config::{ConfigError, Configuration};
 use evenkeel_common::{Result, TableDescriptor, TableName};
 use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::snapshot_description::Type;
+use parking_lot::Mutex;
 
 use super::ENABLED;
 use super::store::LAYOUT_VERSION;
@@ -64,8 +67,9 @@ impl Master {
         }
         let descriptor = self.table(name)?.descriptor;
         let now_ms = self.clock().now_ms();
+        let reserved = self.unused_name(name, now_ms)?;
         let snapshot = pb::SnapshotDescription {
-            name: self.unused_name(name, now_ms)?,
+            name: reserved.name.clone(),
             table: Some(name.to_string()),
             creation_time: Some(now_ms),
             r#type: Some(Type::Flush.into()),
@@ -73,28 +77,45 @@ impl Master {
             ttl: Some(self.recovery_snapshots.ttl_of(&descriptor)),
             ..pb::SnapshotDescription::default()
         };
-        let text = snapshot.name.clone();
+        let text = &reserved.name;
         let _files_stay = self.cleaners.pause();
         let activity = activity::begin(ActivityKind::Snapshot, format!("{text} of {name}"));
         let taken = self.take_now(snapshot, name, &activity);
         taken.map(drop).inspect_err(|error| {
             activity.fail(error);
-            self.discard_snapshot(&text);
+            self.discard_snapshot(text);
         })
     }
 
     /// Returns HBase's name, `auto_{table}_{milliseconds}`, with an underscore in the place of the
     /// colon behind a namespace, which a directory on HDFS cannot have. Changes within one
-    /// millisecond get later ones.
-    fn unused_name(&self, table: &TableName, now_ms: i64) -> Result<String> {
+    /// millisecond get later ones, also those of `ns:t` and `ns_t`.
+    pub(crate) fn unused_name(&self, table: &TableName, now_ms: i64) -> Result<ReservedName<'_>> {
         let table = table.to_string().replace(':', "_");
+        let reserved = &self.snapshot_procedures.recovery_names;
         let mut ms = now_ms;
         loop {
             let name = format!("auto_{table}_{ms}");
-            if !self.snapshots().exists(&name)? {
-                return Ok(name);
+            // The name is reserved before the look: an earlier holder publishes before it lets go.
+            if reserved.lock().insert(name.clone()) {
+                let name = ReservedName { name, reserved };
+                if !self.snapshots().exists(&name.name)? {
+                    return Ok(name);
+                }
             }
             ms += 1;
         }
+    }
+}
+
+/// The name of a recovery snapshot, which no other one gets until this is dropped.
+pub(crate) struct ReservedName<'a> {
+    pub(crate) name: String,
+    reserved: &'a Mutex<HashSet<String>>,
+}
+
+impl Drop for ReservedName<'_> {
+    fn drop(&mut self) {
+        self.reserved.lock().remove(&self.name);
     }
 }

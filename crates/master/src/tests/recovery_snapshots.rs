@@ -103,6 +103,17 @@ fn a_table_has_its_own_time_to_live() {
 }
 
 #[test]
+fn tables_of_similar_names_have_snapshots_of_their_own() {
+    let cluster = with_recovery_snapshots(&[]);
+    let master = cluster.master();
+    let name = |table: &str| master.unused_name(&table.parse().expect("legal"), 7).expect("looked");
+    let first = name("ns:t");
+    assert_eq!((&*first.name, &*name("ns_t").name), ("auto_ns_t_7", "auto_ns_t_8"));
+    drop(first);
+    assert_eq!(name("ns_t").name, "auto_ns_t_7", "no snapshot has been taken");
+}
+
+#[test]
 fn a_table_of_a_namespace_can_be_removed() {
     let cluster = with_recovery_snapshots(&[]);
     let name: TableName = "ns:t".parse().expect("legal");

@@ -12,7 +12,8 @@
 //! local file system as two file systems (`FSUtils.isSameHdfs`).
 //!
 //! A file of another file system, `file:` or another name service, is copied. As in HBase, those of
-//! a request are of one file system.
+//! a request are of one file system. If the server's own is named in another way, such as by the
+//! address of a NameNode, it is still the server's own ([`ServerHooks::is_own_file_system`]).
 //!
 //! # Which files a client may name
 //! A client can name any path that this process can read. `Sources` accepts files below the staging
@@ -29,6 +30,7 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use evenkeel_common::{ErrorKind, HBaseError, Result};
 use evenkeel_fs::{FileSystem, Location};
@@ -44,6 +46,10 @@ use rand::seq::IndexedRandom;
 use crate::quotas::space::LoadedFile;
 use crate::{RegionServer, RequestKind, ServerHooks};
 
+/// The directory in which HDFS gives each file other paths (`FSDirectory.DOT_RESERVED_STRING`).
+const RESERVED_DIR: &str = "/.reserved";
+/// The maximum of concurrent lookups of files in other file systems.
+const ELSEWHERE_LOOKUPS_MAX: usize = 4;
 /// Random characters in the name of a staging directory: 320 bits, 5 bits each.
 const RANDOM_CHARACTERS: usize = 64;
 /// The digits of base 32, as Java writes them.
@@ -90,6 +96,7 @@ pub fn clean_up(
 /// # Errors
 /// As [`RegionServer::region`]; `DoNotRetryIOException` for a token that is no staging directory;
 /// `SpaceLimitingException` if the files are larger than the free space of the table's quota;
+/// `RegionTooBusyException` while many requests wait for other file systems;
 /// without a token, also the errors of the load.
 pub fn bulk_load(
     server: &RegionServer,
@@ -104,8 +111,12 @@ pub fn bulk_load(
     let region = server.region(&request.region)?;
     let sources = Sources::new(server, &**region.file_system())?;
     let own_dir = request.bulk_token.as_deref().map(|token| sources.own_dir(token)).transpose()?.flatten();
-    let files = sources.files(request, own_dir.as_deref());
-    // Unlike other problems with a file, a refusal by a quota is an error also if there is a token.
+    // Unlike other problems with a file, refusals by limits and quotas are errors also if there is
+    // a token.
+    let files = match sources.files(request, own_dir.as_deref()) {
+        Err(error) if error.kind() == ErrorKind::RegionTooBusy => return Err(error),
+        files => files,
+    };
     files.iter().try_for_each(|files| check_space(server, &region, request, files))?;
     let outcome = files.and_then(|files| {
         let cluster_ids = request.cluster_ids.iter().cloned().chain([own]).collect();
@@ -181,8 +192,37 @@ struct Sources<'a> {
     fs: &'a dyn FileSystem,
     /// Finds other file systems.
     hooks: &'a dyn ServerHooks,
+    lookups: &'a ElsewhereLookups,
     root: PathBuf,
     staging: PathBuf,
+}
+
+/// Counts the requests that look for their files in another file system. It may not answer for a
+/// long time, and must not hold all handlers meanwhile. The copies of files are not limited.
+#[derive(Debug, Default)]
+pub struct ElsewhereLookups(AtomicUsize);
+
+impl ElsewhereLookups {
+    /// Begins a lookup, which ends when the result is dropped.
+    ///
+    /// # Errors
+    /// `RegionTooBusyException` while there are [`ELSEWHERE_LOOKUPS_MAX`].
+    fn begin(&self) -> Result<ElsewhereLookup<'_>> {
+        let one_more = |count| (count < ELSEWHERE_LOOKUPS_MAX).then_some(count + 1);
+        let begun = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        begun.map(|_| ElsewhereLookup(&self.0)).map_err(|count| {
+            let message = format!("{count} bulk loads wait for other file systems");
+            HBaseError::new(ErrorKind::RegionTooBusy, message)
+        })
+    }
+}
+
+struct ElsewhereLookup<'a>(&'a AtomicUsize);
+
+impl Drop for ElsewhereLookup<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A file system other than the regions', with a location in it.
@@ -192,7 +232,7 @@ impl<'a> Sources<'a> {
     fn new(server: &'a RegionServer, fs: &'a dyn FileSystem) -> Result<Self> {
         let root = resolved(fs, &std::path::absolute(&server.root)?)?;
         let staging = resolved(fs, &staging_dir(server)?)?;
-        Ok(Self { fs, hooks: &*server.hooks, root, staging })
+        Ok(Self { fs, hooks: &*server.hooks, lookups: &server.elsewhere_lookups, root, staging })
     }
 
     /// Returns the directory whose files the load may move. `None` for a token outside the root,
@@ -209,28 +249,53 @@ impl<'a> Sources<'a> {
     }
 
     fn files(&self, request: &pb::BulkLoadHFileRequest, own_dir: Option<&Path>) -> Result<Vec<BulkFile>> {
-        let mut elsewhere = None;
+        let (mut elsewhere, mut lookup) = (None, None);
         let file = |given: &FamilyPath| -> Result<BulkFile> {
-            if self.fs.path_of(&given.path).is_none() {
-                return self.file_elsewhere(given, &mut elsewhere);
-            }
-            let path = path_of(self.fs, &given.path)?;
-            let source = resolved(self.fs, &path)?;
-            if source.starts_with(&self.root) && !source.starts_with(&self.staging) {
-                return Err(HBaseError::do_not_retry(format!("{}: a file of the server's own", given.path)));
-            }
-            let is_own = own_dir.is_some_and(|dir| source != dir && source.starts_with(dir));
-            let keep_source = request.copy_file() || !is_own;
-            Ok(BulkFile { family: given.family.clone(), path, source, source_fs: None, keep_source })
+            let path = match self.fs.path_of(&given.path) {
+                Some(_) => path_of(self.fs, &given.path)?,
+                None => {
+                    let location = location_of(&given.path)?;
+                    if lookup.is_none() {
+                        lookup = Some(self.lookups.begin()?);
+                    }
+                    let is_known = elsewhere.as_ref().is_some_and(|(known, _)| location.is_beside(known));
+                    if is_known || !self.hooks.is_own_file_system(&location)? {
+                        return self.file_elsewhere(given, location, &mut elsewhere);
+                    }
+                    location.path().components().collect()
+                }
+            };
+            self.own_file(given, path, (own_dir, request.copy_file()))
         };
         request.family_path.iter().map(file).collect()
     }
 
+    /// Finds a file of the regions' file system.
+    fn own_file(
+        &self,
+        given: &FamilyPath,
+        path: PathBuf,
+        (own_dir, copy): (Option<&Path>, bool),
+    ) -> Result<BulkFile> {
+        if self.fs.is_remote() && path.starts_with(RESERVED_DIR) {
+            return Err(unusable(&given.path));
+        }
+        let source = resolved(self.fs, &path)?;
+        if source.starts_with(&self.root) && !source.starts_with(&self.staging) {
+            return Err(HBaseError::do_not_retry(format!("{}: a file of the server's own", given.path)));
+        }
+        let is_staged = own_dir.is_some_and(|dir| source != dir && source.starts_with(dir));
+        let (family, keep_source) = (given.family.clone(), copy || !is_staged);
+        Ok(BulkFile { family, path, source, source_fs: None, keep_source })
+    }
+
     /// Finds a file of another file system: the one of the request's earlier files, if there are.
-    fn file_elsewhere(&self, given: &FamilyPath, known: &mut Option<Elsewhere>) -> Result<BulkFile> {
-        let location = Location::parse(&given.path).ok();
-        let location = location.filter(|at| at.path().is_absolute() && !climbs(at.path()));
-        let location = location.ok_or_else(|| unusable(&given.path))?;
+    fn file_elsewhere(
+        &self,
+        given: &FamilyPath,
+        location: Location,
+        known: &mut Option<Elsewhere>,
+    ) -> Result<BulkFile> {
         let (first, fs) = match known {
             Some(known) => known,
             None => known.insert((location.clone(), self.hooks.file_system(&location)?)),
@@ -273,6 +338,13 @@ fn staging_dir(server: &RegionServer) -> Result<PathBuf> {
 fn path_of(fs: &dyn FileSystem, text: &str) -> Result<PathBuf> {
     let path = fs.path_of(text).filter(|path| !climbs(path)).ok_or_else(|| unusable(text))?;
     Ok(path.components().collect())
+}
+
+/// Parses the location of a file that may be in another file system.
+fn location_of(text: &str) -> Result<Location> {
+    let location = Location::parse(text).ok();
+    let location = location.filter(|at| at.path().is_absolute() && !climbs(at.path()));
+    location.ok_or_else(|| unusable(text))
 }
 
 fn climbs(path: &Path) -> bool {
@@ -450,6 +522,45 @@ mod tests {
         assert!(error.message().contains("two file systems"), "{error}");
         assert_eq!(region.load().store_files, 3);
         assert!(exists(&region, "/in/3"));
+        assert!(load(&[&one, &at("hdfs://alias/in/3")], false).expect("answered").loaded);
+        assert_eq!(region.load().store_files, 5, "the file system of the regions by another name");
+    }
+
+    #[test]
+    fn few_requests_wait_for_other_file_systems() {
+        let (server, region) = TestServer::with_region();
+        let [one, two] = [("/in/1", b"a"), ("/in/2", b"b")].map(|(path, row)| hfile(&region, path, row));
+        let one = move_elsewhere(&server, &region, &one);
+        let load = |file: &FamilyPath| {
+            let bulk_token = Some("file:/hbase/staging/x".to_owned());
+            let load =
+                pb::BulkLoadHFileRequest { bulk_token, ..request(&region, std::slice::from_ref(file)) };
+            bulk_load(&server.server, &load)
+        };
+        let begin = || server.server.elsewhere_lookups.begin();
+        let mut waiting: Vec<_> = (0..ELSEWHERE_LOOKUPS_MAX).map(|_| begin().expect("few")).collect();
+        assert_eq!(load(&one).expect_err("many wait").kind(), ErrorKind::RegionTooBusy);
+        assert!(load(&two).expect("answered").loaded, "a file of the server's own file system");
+        waiting.pop();
+        for _ in 0..2 {
+            assert!(load(&one).expect("answered").loaded, "each lookup ends");
+        }
+        assert_eq!(region.load().store_files, 2);
+    }
+
+    #[test]
+    fn reserved_paths_of_hdfs_are_refused() {
+        let location = Location::parse("hdfs://127.0.0.1:1/hbase").expect("usable");
+        let fs = location.file_system(&evenkeel_common::Configuration::new()).expect("not connected yet");
+        let (hooks, lookups) = (NoHooks::default(), ElsewhereLookups::default());
+        let (root, staging) = ("/hbase".into(), "/hbase/staging".into());
+        let sources = Sources { fs: &*fs, hooks: &hooks, lookups: &lookups, root, staging };
+        for path in ["/.reserved/.inodes/16400", "//./.reserved/raw/in/1", "hdfs:///.reserved/raw/in/1"] {
+            let path = FamilyPath { family: Bytes::from_static(b"f"), path: path.into() };
+            let request = pb::BulkLoadHFileRequest { family_path: vec![path], ..Default::default() };
+            let error = sources.files(&request, None).expect_err("refused");
+            assert!(error.message().contains("not a path"), "{error}");
+        }
     }
 
     /// Every file of the file system outside the staging directory, with its length.
@@ -483,7 +594,9 @@ mod tests {
         let tokens = ["/hbase/staging/mine", "/hbase/staging", "/hbase", "/", &dir, &parent, "/elsewhere"];
         let tokens = tokens.into_iter().map(|token| Some(format!("file:{token}"))).chain([None]);
         for bulk_token in tokens {
-            for path in elsewhere.into_iter().chain([&*live]) {
+            let by_other_names = ["hdfs://alias", "hdfs://"].map(|authority| format!("{authority}{live}"));
+            for path in elsewhere.into_iter().chain([&*live]).chain(by_other_names.iter().map(|path| &**path))
+            {
                 let path = FamilyPath { family: family.clone(), path: path.into() };
                 let load =
                     pb::BulkLoadHFileRequest { bulk_token: bulk_token.clone(), ..request(&region, &[path]) };
@@ -524,7 +637,8 @@ mod tests {
         let fs = LocalFileSystem::new();
         let of = |path: &Path| resolved(&fs, path).expect("resolved");
         let (root_dir, staging) = (of(&root), of(&root.join("staging")));
-        let sources = Sources { fs: &fs, hooks: &NoHooks::default(), root: root_dir, staging };
+        let (hooks, lookups) = (NoHooks::default(), ElsewhereLookups::default());
+        let sources = Sources { fs: &fs, hooks: &hooks, lookups: &lookups, root: root_dir, staging };
         let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
         let file = |path: &Path, own_dir: Option<&Path>| {
             let path = FamilyPath { family: Bytes::from_static(b"f"), path: text(path) };
