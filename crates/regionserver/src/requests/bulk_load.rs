@@ -489,6 +489,7 @@ mod tests {
     #[test]
     fn files_of_another_file_system_are_copied() {
         let (server, region) = TestServer::with_region();
+        server.server.background().switch_compactions(false);
         let [one, two, three] =
             [("/in/1", b"a"), ("/in/2", b"b"), ("/in/3", b"c")].map(|(path, row)| hfile(&region, path, row));
         let one = move_elsewhere(&server, &region, &one);
@@ -529,6 +530,7 @@ mod tests {
     #[test]
     fn few_requests_wait_for_other_file_systems() {
         let (server, region) = TestServer::with_region();
+        server.server.background().switch_compactions(false);
         let [one, two] = [("/in/1", b"a"), ("/in/2", b"b")].map(|(path, row)| hfile(&region, path, row));
         let one = move_elsewhere(&server, &region, &one);
         let load = |file: &FamilyPath| {

@@ -230,6 +230,7 @@ fn hfile(region: &Region, path: &str) -> (pb::bulk_load_h_file_request::FamilyPa
 #[test]
 fn files_are_loaded_if_they_fit_into_the_free_space() {
     let limited = Limited::start();
+    limited.server.server.background().switch_compactions(false);
     let (first, len) = hfile(&limited.region, "/in/1");
     let (second, _) = hfile(&limited.region, "/in/2");
     let load = |files: &[pb::bulk_load_h_file_request::FamilyPath], token: Option<String>| {
