@@ -215,10 +215,15 @@ impl ReplicaStream {
     }
 
     /// Sets whether secondary replicas read the stream. Without readers it is stopped, and empty.
+    /// The first reader may have missed a change of files since its opening; if no flush is going to
+    /// start the stream, it is told so.
     pub fn set_has_readers(&self, has_readers: bool) {
         let mut state = self.state.lock();
-        state.has_readers = has_readers;
+        let had_readers = std::mem::replace(&mut state.has_readers, has_readers);
         if has_readers {
+            if !had_readers && !self.takes_edits {
+                self.queue_flushed(&mut state, 0);
+            }
             return;
         }
         self.is_active.store(false, Ordering::Release);
@@ -544,7 +549,12 @@ mod tests {
     #[test]
     fn a_stream_without_edits_tells_of_files() {
         let stream = ReplicaStream::new(false, Budget::new(4096));
+        // A flush between the opening of a replica and its first event.
+        stream.push_flushed(4);
         stream.set_has_readers(true);
+        assert_eq!(taken(&stream), "=0");
+        stream.set_has_readers(true);
+        assert_eq!(taken(&stream), "");
         stream.resume(5);
         stream.push_edits(6, cells(1));
         stream.push_flushed(6);
