@@ -215,8 +215,8 @@ impl ReplicaStream {
     }
 
     /// Sets whether secondary replicas read the stream. Without readers it is stopped, and empty.
-    /// The first reader may have missed a change of files since its opening; if no flush is going to
-    /// start the stream, it is told so.
+    /// The first reader may have missed a change of files since its opening. It is told so if no
+    /// flush will start the stream.
     pub fn set_has_readers(&self, has_readers: bool) {
         let mut state = self.state.lock();
         let had_readers = std::mem::replace(&mut state.has_readers, has_readers);
