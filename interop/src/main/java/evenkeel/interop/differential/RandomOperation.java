@@ -180,7 +180,7 @@ final class RandomOperation {
   private CheckAndMutate check(byte[] row) throws IOException {
     CheckAndMutate.Builder builder = CheckAndMutate.newBuilder(row);
     if (chance(5)) {
-      builder.ifMatches(new RandomFilters(random, domain, false).next(1));
+      builder.ifMatches(RandomFilters.ofRow(random, domain).next(1));
     } else if (chance(4)) {
       builder.ifNotExists(domain.family(random), domain.qualifier(random));
     } else {

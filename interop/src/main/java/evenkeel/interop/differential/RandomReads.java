@@ -70,7 +70,7 @@ final class RandomReads {
       get.setMaxResultsPerColumnFamily(1 + random.nextInt(3)).setRowOffsetPerColumnFamily(random.nextInt(3));
     }
     if (chance(4)) {
-      get.setFilter(new RandomFilters(random, domain, false).next(2));
+      get.setFilter(RandomFilters.ofRow(random, domain).next(2));
     }
     if (chance(20)) {
       get.setCheckExistenceOnly(true);
@@ -135,7 +135,7 @@ final class RandomReads {
       times(scan);
     }
     if (chance(3)) {
-      scan.setFilter(new RandomFilters(random, domain, scan.isReversed()).next(2));
+      scan.setFilter(RandomFilters.ofScan(random, domain, scan.isReversed()).next(2));
     }
     limits(scan);
     parts(scan);
