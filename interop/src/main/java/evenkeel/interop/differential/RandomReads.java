@@ -188,8 +188,9 @@ final class RandomReads {
   }
 
   private void parts(Scan scan) {
-    // Parts of a row count towards the limit, and cells that a compaction would remove make further parts.
-    boolean mayCut = !domain.steady || scan.getLimit() < 0;
+    // Parts of a row count towards the limit. Cells that a compaction would remove make further parts, and so do values in
+    // MOB files, which a stock server does not count towards the size of a reply.
+    boolean mayCut = !(domain.steady || domain.mob) || scan.getLimit() < 0;
     if (chance(8) && !scan.hasFilter() && mayCut) {
       scan.setBatch(1 + random.nextInt(4));
     }
