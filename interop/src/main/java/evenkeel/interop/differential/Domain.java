@@ -44,6 +44,9 @@ final class Domain {
   /** A family has MOB files. Filters see references in the place of its values, with the names of files. */
   boolean mob;
 
+  /** A family's files are in stripes. A stock server's reversed scan reads only the stripes from its start row upwards. */
+  boolean stripes;
+
   Domain(boolean steady, int replicas) {
     this.steady = steady;
     this.replicas = replicas;

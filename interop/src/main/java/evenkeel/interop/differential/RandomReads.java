@@ -116,7 +116,7 @@ final class RandomReads {
 
   Scan scan() throws IOException {
     Scan scan = new Scan();
-    if (chance(4)) {
+    if (chance(4) && !domain.stripes) {
       scan.setReversed(true).setLoadColumnFamiliesOnDemand(false);
     } else if (chance(4)) {
       scan.setLoadColumnFamiliesOnDemand(chance(2));

@@ -83,12 +83,15 @@ final class RandomTable {
     domain.eternal.clear();
     domain.newVersions.clear();
     domain.mob = false;
+    domain.stripes = false;
     for (ColumnFamilyDescriptor family : table.getColumnFamilies()) {
       domain.families.add(family.getNameAsString());
       if (family.isNewVersionBehavior()) {
         domain.newVersions.add(family.getNameAsString());
       }
       domain.mob |= family.isMobEnabled();
+      String engine = family.getConfigurationValue("hbase.hstore.engine.class");
+      domain.stripes |= engine != null && engine.endsWith("StripeStoreEngine");
       if (family.getTimeToLive() == HConstants.FOREVER) {
         domain.eternal.add(family.getNameAsString());
       }
