@@ -78,7 +78,7 @@ impl Replication<'_> {
 
     fn replay(&self, event: ReplicaEvent) {
         match event {
-            ReplicaEvent::Edits { .. } if self.server.memory.is_full() => {
+            ReplicaEvent::Edits { .. } if self.server.memory.is_full() && !self.is_of_meta() => {
                 self.stream.stop();
                 self.replicas.iter().for_each(|replica| replica.suspend_replay());
             }
@@ -95,6 +95,11 @@ impl Replication<'_> {
             }
             ReplicaEvent::Flushed(seq_id) => self.refresh_all(seq_id),
         }
+    }
+
+    /// The MemStore of hbase:meta has no limit.
+    fn is_of_meta(&self) -> bool {
+        self.replicas.iter().any(|replica| replica.info().is_meta())
     }
 
     fn refresh_all(&self, mut flushed: u64) {
@@ -156,6 +161,12 @@ impl RegionServer {
         let reader = stream.read();
         let replicas = self.replicas_of(region);
         stream.set_has_readers(!replicas.is_empty());
+        // The files of a new replica may have changed since its open, and no flush is requested.
+        if !stream.takes_edits()
+            && replicas.iter().filter(|replica| replica.request_first_flush()).count() > 0
+        {
+            stream.push_flushed(0);
+        }
         stream.retry_flushed(clock::monotonic());
         let replication = self.replication(stream, reader, &replicas);
         replication.run();
@@ -219,6 +230,8 @@ impl RegionServer {
         let others = primary.as_ref().map(|primary| self.replicas_of(primary)).unwrap_or_default();
         let replicas = if others.is_empty() { &replicas[..] } else { &others };
         let replication = self.replication(stream, reader, replicas);
+        // A flush among the events may fill a gap.
+        replication.run();
         let refreshed = replication.refresh(replica, 0, &next);
         next.take().into_iter().for_each(|flushed| stream.push_flushed(flushed));
         refreshed
