@@ -2,7 +2,7 @@
 //!
 //! | module | command |
 //! |---|---|
-//! | (this file) | `soak`: it finds no anomaly on a sound server, and finds lost writes if a server loses them |
+//! | (this file) | `soak`: it finds no anomaly on a sound server, and it finds lost writes |
 //! | [`hfile_report`] | `hfile_report` |
 //! | [`measure`] | `measure` |
 //! | [`report`] | `report` |
