@@ -301,7 +301,8 @@ mod tests {
     fn a_flush_of_some_families_does_not_fill_a_gap() {
         let (server, _primary, replica) = with_replica();
         // The default replica has a family more.
-        for families in [&[][..], &[b"added"]] {
+        let added: &[&[u8]] = &[b"added"];
+        for families in [&[], added] {
             let entries = [
                 flush(1001, FlushAction::StartFlush, families),
                 flush(1001, FlushAction::CommitFlush, families),
