@@ -253,7 +253,7 @@ impl Segment {
         each!(self, index => index.cell(at.0.cast()))
     }
 
-    /// Returns true if the cell belongs to a write that failed.
+    /// Returns true if the cell belongs to a write that failed, or was replaced by that write.
     #[inline]
     pub(super) fn is_hidden(&self, at: Cursor) -> bool {
         match &self.index {

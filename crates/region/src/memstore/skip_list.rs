@@ -17,9 +17,9 @@
 //! the table is replaced by a larger one. Hints are optional: a lost hint only makes a later search
 //! longer.
 //!
-//! Two cells that compare equal (same key and sequence id: a batch that writes one cell twice) both
-//! stay. The later one comes first, so that a reader that counts a timestamp once sees the later
-//! cell.
+//! If two cells compare equal (same key and sequence id: a batch that writes one cell twice), the
+//! later one comes first and hides the other, which HBase's `CellSet` replaces. So a reader sees
+//! neither of them if the later one has expired.
 
 #![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
 
@@ -48,8 +48,9 @@ pub(super) struct Node {
     seq_id: u64,
     key_value_len: u32,
     height: u16,
-    /// Set once, if the write that the cell belongs to has failed. A reader whose read point admits
-    /// the cell starts after that write was completed, and so after this was set.
+    /// Set once, if the write that the cell belongs to has failed, or has a later cell with the same
+    /// key. A reader whose read point admits the cell starts after that write was completed, and so
+    /// after this was set.
     hidden: AtomicBool,
     published: PublicationCheck,
     // `height` links and the KeyValue follow.
@@ -217,6 +218,7 @@ impl SkipList {
         for (level, gap) in gaps.into_iter().enumerate().take(height) {
             self.link_in(node, level, gap, cell, code);
         }
+        self.hide_replaced(node.as_ptr(), cell);
         self.height.fetch_max(height, Ordering::Relaxed);
         if height == 1 { bytes } else { bytes + self.register_hint(Link::to(node, code)) }
     }
@@ -329,6 +331,21 @@ impl SkipList {
                 return;
             }
             gap = self.find_gap(gap, level, cell, code);
+        }
+    }
+
+    /// Hides the cell that `cell`, at `node`, replaces: the next one, if it compares equal. Those that
+    /// it had replaced are hidden already.
+    #[inline]
+    fn hide_replaced(&self, node: Cursor, cell: &CellRef<'_>) {
+        let next = self.after(node);
+        // Few neighbours are of the same write.
+        let is_equal = |stored: StoredCell<'_>| {
+            stored.seq_id == cell.seq_id() && self.comparator.compare(&stored.cell(), cell).is_eq()
+        };
+        if self.stored(next).is_some_and(is_equal) {
+            // SAFETY: not null, or it would have no cell; nodes of this list live as long as `self`.
+            unsafe { (*next).hidden.store(true, Ordering::Relaxed) };
         }
     }
 

@@ -434,12 +434,19 @@ fn tags_survive() {
 }
 
 #[test]
-fn the_later_of_equal_cells_comes_first() {
+fn the_later_of_equal_cells_replaces_the_other() {
     let segment = segment();
-    for value in [b"1", b"2"] {
-        segment.add(&KeyValue::put(b"r", b"f", b"q", 1, value).as_cell());
+    for (value, seq_id) in [(b"1", 4), (b"2", 5), (b"3", 5), (b"4", 5)] {
+        segment.add(&KeyValue::put(b"r", b"f", b"q", 1, value).as_cell().with_seq_id(seq_id));
     }
-    assert_eq!(segment.first().map(|cell| cell.value().to_vec()), Some(b"2".to_vec()));
+    assert_eq!(segment.first().map(|cell| cell.value().to_vec()), Some(b"4".to_vec()));
+    let mut scanner = from_start(&segment, ALL);
+    let mut values = Vec::new();
+    while let Some(cell) = scanner.peek() {
+        values.push(cell.value().to_vec());
+        scanner.advance().expect("in memory");
+    }
+    assert_eq!(values, [b"4", b"1"]);
 }
 
 #[test]
@@ -511,7 +518,8 @@ fn readers_see_every_completed_cell(ends: (&[u8], &[u8])) {
                 scope.spawn(move || {
                     for n in 0..CELLS / WRITERS {
                         // One row of this writer and one that all writers share.
-                        segment.add(&cell(mix(n * WRITERS + writer) % 1_000_000, 1, n + 1).as_cell());
+                        let row = mix(n * WRITERS + writer) % 1_000_000;
+                        segment.add(&cell(row, (CELLS + writer) as i64, n + 1).as_cell());
                         segment.add(&cell(0, (n * WRITERS + writer) as i64, n + 1).as_cell());
                         done[writer as usize].store(n + 1, Ordering::Release);
                     }
@@ -548,7 +556,10 @@ fn readers_see_every_completed_cell(ends: (&[u8], &[u8])) {
         stop.store(true, Ordering::Relaxed);
     });
     let mut expected: Vec<_> = (0..CELLS / WRITERS * WRITERS)
-        .flat_map(|i| [(mix(i) % 1_000_000, 1, i / WRITERS + 1), (0, i as i64, i / WRITERS + 1)])
+        .flat_map(|i| {
+            let (timestamp, seq_id) = ((CELLS + i % WRITERS) as i64, i / WRITERS + 1);
+            [(mix(i) % 1_000_000, timestamp, seq_id), (0, i as i64, seq_id)]
+        })
         .map(|(row, timestamp, seq_id)| {
             (format!("row{row:06}").into_bytes(), std::cmp::Reverse((timestamp, seq_id)))
         })
