@@ -86,11 +86,13 @@ fn servers_are_swapped_and_services_restarted() {
 /// cells of one again and again, each time the same.
 fn moves_beside_scans(scene: &Scene, written: &[String], servers: [&Server; 2]) {
     let rounds = std::env::var("EVENKEEL_CLUSTER_MOVES").ok().and_then(|text| text.parse().ok());
+    let rounds: u64 = rounds.unwrap_or(1);
     let names = servers.map(|server| scene.name_of(server));
     let end = work().join("run").join(format!("moves-end.{}", std::process::id()));
+    let watch = format!("watch {TABLE} {}", end.display());
     std::thread::scope(|scope| {
-        let scans = scope.spawn(|| scene.client(&format!("watch {TABLE} {}", end.display())));
-        for _ in 0..rounds.unwrap_or(1) {
+        let scans = scope.spawn(|| scene.client_for(&watch, 200 + 100 * rounds));
+        for _ in 0..rounds {
             for name in &names {
                 scene.move_table(TABLE, name);
                 scene.move_load(name);

@@ -151,10 +151,15 @@ impl Scene {
 
     /// Runs commands of `ClusterRows` by the stock client. Returns their digests.
     pub fn client(&self, commands: &str) -> Vec<String> {
+        self.client_for(commands, 200)
+    }
+
+    /// As [`Scene::client`], for commands that may take longer.
+    pub fn client_for(&self, commands: &str, deadline_secs: u64) -> Vec<String> {
         let mut args: Vec<String> = commands.split(' ').map(str::to_owned).collect();
         args.extend(self.cluster.client_settings().iter().map(|(key, value)| format!("-D{key}={value}")));
-        let run =
-            java("evenkeel.interop.tables.ClusterRows", &args).label("cluster-rows").deadline_secs(200).run();
+        let run = java("evenkeel.interop.tables.ClusterRows", &args).label("cluster-rows");
+        let run = run.deadline_secs(deadline_secs).run();
         let run = run.unwrap_or_else(|why| panic!("{why}"));
         assert!(run.success, "{commands}: {}", run.failures());
         run.stdout.lines().filter_map(|line| line.strip_prefix("DIGEST ")).map(str::to_owned).collect()
