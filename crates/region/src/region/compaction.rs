@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use evenkeel_common::thread::catch;
 use evenkeel_common::{Result, clock};
 
+use super::replica_stream::FileChange;
 use super::{Phase, Region, RegionCount};
 use crate::metrics::CompactionEnd;
 use crate::store::{
@@ -70,12 +72,12 @@ impl Region {
             return Err(self.not_serving());
         }
         family.map_or(Ok(()), |f| self.check_family(f).map(drop))?;
-        let (mut done, mut failed) = (false, None);
+        let (mut changes, mut failed) = (Vec::new(), None);
         for store in self.stores.iter().filter(|s| family.is_none_or(|f| f == s.family().name())) {
             let what = format_args!("a compaction of {}", self.info.encoded_name());
             let compacted = catch(what, || self.compact_store(store, kind, priority));
             match compacted {
-                Ok(compacted) => done |= compacted,
+                Ok(compacted) => changes.extend(compacted),
                 Err(error) => {
                     self.counts.add(RegionCount::FailedCompactions, 1);
                     failed = Some(error);
@@ -84,19 +86,21 @@ impl Region {
             }
         }
         // The files of the stores before the one that failed have changed.
+        let done = !changes.is_empty();
         if done {
-            self.stream_files(0);
+            self.stream_files(0, || changes);
         }
         failed.map_or(Ok(done), Err)
     }
 
+    /// Returns the change of files, if there was one.
     fn compact_store(
         &self,
         store: &Arc<Store>,
         kind: CompactionKind,
         priority: Option<&dyn BackgroundPriority>,
-    ) -> Result<bool> {
-        let Some(request) = store.select(kind) else { return Ok(false) };
+    ) -> Result<Option<FileChange>> {
+        let Some(request) = store.select(kind) else { return Ok(None) };
         let started = clock::monotonic();
         let result = store.compact_in_background(&request, self.mvcc.read_point(), priority)?;
         let files = store.install_compaction(&result)?;
@@ -115,7 +119,8 @@ impl Region {
         if let Err(error) = store.archive_replaced() {
             tracing::warn!(region = %self.info.name_text(), %error, "compacted files are not archived yet");
         }
-        Ok(true)
+        let family = Bytes::copy_from_slice(store.family().name());
+        Ok(Some(FileChange::Replaced { family, inputs: result.inputs, outputs: names }))
     }
 
     fn count_compaction(&self, end: &CompactionEnd) {

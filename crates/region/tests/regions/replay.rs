@@ -284,7 +284,7 @@ fn with_stream() -> Cluster {
     cluster.alter(&[("REGION_REPLICATION", "2")]);
     cluster.replication = ReplicaReplication::new(true, false);
     cluster.restart();
-    cluster.region().replica_stream().expect("a stream").set_has_readers(true);
+    cluster.region().replica_stream().expect("a stream").set_has_readers(true, false);
     cluster
 }
 
@@ -302,8 +302,9 @@ fn replay_all(cluster: &Cluster, secondary: &Region) -> String {
                 secondary.resume_replay(seq_id);
                 "resumed".to_owned()
             }
-            ReplicaEvent::Flushed(seq_id) => {
-                secondary.refresh_after(seq_id, |_| ()).expect("refreshed");
+            ReplicaEvent::FlushStarted { is_of_all, .. } => format!("flush of all: {is_of_all}"),
+            ReplicaEvent::Flushed { through, .. } => {
+                secondary.refresh_after(through, |_| ()).expect("refreshed");
                 "files".to_owned()
             }
         });
