@@ -56,6 +56,9 @@ pub const CATALOG_REPLICATION_ENABLED: &str = "hbase.region.replica.replication.
 
 /// The maximum bytes of the events that wait in all streams of a server.
 pub const QUEUED_BYTES_MAX: u64 = 8 << 20;
+/// The maximum bytes of the edits that wait for a call to another server, in a cluster, with copies
+/// of them in the buffers of sockets.
+pub const SENDER_BYTES_MAX: u64 = 24 << 20;
 /// The time after which files that could not be found are looked for again.
 const REFRESH_PAUSE: Duration = Duration::from_secs(1);
 /// The minimum time between two flushes of a region that are requested to start its stream.

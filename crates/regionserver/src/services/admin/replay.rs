@@ -43,19 +43,25 @@ fn replay(
 ) -> Result<pb::ReplicateWalEntryResponse> {
     let Some(first) = request.entry.first() else { return Ok(pb::ReplicateWalEntryResponse {}) };
     let region = region_of(server, &first.key.encoded_region_name)?;
+    let mut refresh_due = false;
     for entry in &request.entry {
         check_region(&first.key, &entry.key)?;
         let seq_id = entry.key.orig_sequence_number.unwrap_or(entry.key.log_sequence_number);
         let (edits, markers) = split_cells(entry, &mut cells)?;
         check_edits(&region, &edits)?;
         check_seq_id(seq_id)?;
-        markers.iter().try_for_each(|marker| replay_marker(&region, seq_id, marker))?;
+        for marker in &markers {
+            refresh_due = replay_marker(&region, seq_id, marker, refresh_due)?;
+        }
         if !edits.is_empty() {
             check_memory(server, &region)?;
             if region.replay_entry(seq_id, &edits)? {
                 server.count_written(edits.encoded_len() as u64);
             }
         }
+    }
+    if refresh_due {
+        refresh(&region, 0)?;
     }
     Ok(pb::ReplicateWalEntryResponse {})
 }
@@ -118,20 +124,24 @@ fn check_edits(region: &Region, edits: &CellBuffer) -> Result<()> {
     })
 }
 
-fn replay_marker(region: &Region, seq_id: u64, marker: &Marker) -> Result<()> {
-    match marker {
-        Marker::Flush(flush) => replay_flush(region, seq_id, flush),
+/// Returns true if the files must be found again, in addition to what was done. Markers of replaced
+/// files come in groups, of which the files are found once.
+fn replay_marker(region: &Region, seq_id: u64, marker: &Marker, refresh_due: bool) -> Result<bool> {
+    let refreshed = match marker {
+        Marker::Flush(flush) => replay_flush(region, seq_id, flush)?,
         Marker::RegionEvent(event) if event.event_type() == EventType::RegionOpen => {
             check_seq_id(event.log_sequence_number())?;
             begin_replay(region, event.log_sequence_number());
-            refresh(region, event.log_sequence_number())
+            refresh(region, event.log_sequence_number())?
         }
-        Marker::BulkLoad(_) | Marker::Compaction(_) => refresh(region, 0),
-        Marker::RegionEvent(_) | Marker::Replication(_) | Marker::Unknown(_) => Ok(()),
-    }
+        Marker::BulkLoad(_) | Marker::Compaction(_) => return Ok(true),
+        Marker::RegionEvent(_) | Marker::Replication(_) | Marker::Unknown(_) => false,
+    };
+    Ok(refresh_due && !refreshed)
 }
 
-fn replay_flush(region: &Region, seq_id: u64, flush: &pb::FlushDescriptor) -> Result<()> {
+/// Returns true if the files were found again.
+fn replay_flush(region: &Region, seq_id: u64, flush: &pb::FlushDescriptor) -> Result<bool> {
     let is_of_all = flush.store_flushes.len() >= region.stores().len();
     if flush.action() != FlushAction::CannotFlush {
         check_seq_id(flush.flush_sequence_number())?;
@@ -147,7 +157,7 @@ fn replay_flush(region: &Region, seq_id: u64, flush: &pb::FlushDescriptor) -> Re
         }
         FlushAction::StartFlush | FlushAction::AbortFlush => {}
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Rejects what HBase, whose sequence ids are signed, cannot have sent. Such an id would hide every
@@ -166,8 +176,9 @@ fn begin_replay(region: &Region, seq_id: u64) {
     }
 }
 
-fn refresh(region: &Region, flushed: u64) -> Result<()> {
-    region.refresh_after(flushed, |_| ()).map(drop)
+/// Finds the files again, and returns true.
+fn refresh(region: &Region, flushed: u64) -> Result<bool> {
+    region.refresh_after(flushed, |_| ()).map(|_| true)
 }
 
 #[cfg(test)]

@@ -1,0 +1,488 @@
+//! [`RegionQueue`]: what a default replica's events become for each of its secondary replicas
+//! elsewhere, and the entries that are to be sent to them. Without I/O and tasks.
+//!
+//! ```text
+//!                opened elsewhere            flush of all began        its files are there
+//! not located ------------------> waiting ------------------> filling -----------------> live
+//!      ^                            ^  ^                         |                          |
+//!      |  calls failed, or closed   |  '------- no space --------'-------- no space --------|
+//!      '----------------------------+-------------------------------------------------------'
+//! ```
+//! - **Live**: every edit is queued, and the markers of flushes.
+//! - **Waiting**: edits are missing. None is queued until a flush of all stores begins.
+//! - **Filling**: edits after the flush's sequence id are held. When the flush has ended, the files
+//!   of all families are listed (REGION_OPEN), which have every edit up to that id. Then the held
+//!   edits follow. So the secondary replica never shows an edit without an earlier one.
+//!
+//! While it is waiting or filling, it is told of new and replaced files, so that it does not read
+//! files that are deleted.
+//!
+//! Without replication of edits (`REGION_MEMSTORE_REPLICATION` false) a secondary replica is live
+//! at once, after a list of all files.
+//!
+//! **Order of a flush.** The event that it began may come before edits of it. Its marker, FLUSH
+//! start, is queued before the first later edit, or before its end.
+//!
+//! **Memory.** An entry is charged once for the queue of each secondary replica, and once for the
+//! copy that is in a socket's buffer during a call. A charge ends with the call, or when the entry
+//! is dropped. See [`SendBudget`].
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_client::RegionLocation;
+use evenkeel_common::{Budget, Charge};
+use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::flush_descriptor::FlushAction;
+use evenkeel_region::region::{FileChange, FileChanges, Region, ReplicaEvent};
+use evenkeel_regionserver::replica_sender::ReplicasElsewhere;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::entries::{Entry, EntryMaker, ReplayCall};
+
+/// The bytes of a call's entries, unless the first one has more.
+const CALL_BYTES: u64 = 256 << 10;
+/// Entries of a call.
+const CALL_ENTRIES_MAX: usize = 1000;
+
+/// The bytes of entries that are to be sent: of all secondary replicas, of those of one server (3/4
+/// of them), and of one (1/2). So a server that does not answer leaves space for others.
+pub(super) struct SendBudget {
+    all: Arc<Budget>,
+    servers: Mutex<HashMap<String, Arc<Budget>>>,
+}
+
+/// The charge of an entry.
+type Charges = [Charge; 3];
+
+impl SendBudget {
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self { all: Budget::new(bytes_max), servers: Mutex::default() }
+    }
+
+    /// Returns the budgets of a secondary replica on a server.
+    fn of_replica(&self, address: &str) -> [Arc<Budget>; 3] {
+        let mut servers = self.servers.lock();
+        // Budgets that nobody holds are of servers that have no secondary replica any more.
+        servers.retain(|_, budget| Arc::strong_count(budget) > 1);
+        let new = || Budget::new(self.all.max() / 4 * 3);
+        let of_server = Arc::clone(servers.entry(address.to_owned()).or_insert_with(new));
+        [Arc::clone(&self.all), of_server, Budget::new(self.all.max() / 2)]
+    }
+
+    /// The bytes in use.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> u64 {
+        self.all.used()
+    }
+}
+
+/// Takes bytes from all budgets, or from none.
+fn charge(budgets: &[Arc<Budget>; 3], bytes: u64) -> Option<Charges> {
+    let mut charges = budgets.each_ref().map(|budget| Charge::none(Arc::clone(budget)));
+    charges.iter_mut().all(|charge| charge.acquire(bytes)).then_some(charges)
+}
+
+/// An entry in a queue.
+struct Queued {
+    entry: Arc<Entry>,
+    _charges: Charges,
+}
+
+/// Entries that are being sent to a secondary replica.
+pub(super) struct Batch {
+    pub(super) to: RegionLocation,
+    epoch: u64,
+    entries: Vec<Queued>,
+}
+
+impl Batch {
+    pub(super) fn call(&self) -> ReplayCall {
+        ReplayCall::new(&self.to.region, self.entries.iter().map(|queued| &*queued.entry))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    /// With the sequence id of the flush.
+    Filling(u64),
+    Live,
+}
+
+/// A secondary replica that is open on another server.
+struct Located {
+    at: RegionLocation,
+    budgets: [Arc<Budget>; 3],
+    phase: Phase,
+    /// Entries to send, in order.
+    entries: VecDeque<Queued>,
+    /// Edits behind the flush, while filling.
+    held: VecDeque<Queued>,
+}
+
+impl Located {
+    /// Queues an entry; if there is no space, drops all and waits for a flush.
+    fn push(&mut self, entry: &Arc<Entry>, is_held: bool) -> bool {
+        let Some(charges) = charge(&self.budgets, entry.bytes() * 2) else {
+            self.entries.clear();
+            self.held.clear();
+            self.phase = Phase::Waiting;
+            tracing::info!(region = %self.at.region.name_text(), server = %self.at.server, "edits are not sent in time; the next flush of all families is waited for");
+            return false;
+        };
+        let queue = if is_held { &mut self.held } else { &mut self.entries };
+        queue.push_back(Queued { entry: Arc::clone(entry), _charges: charges });
+        true
+    }
+}
+
+/// One secondary replica.
+struct Replica {
+    located: Option<Located>,
+    /// The server and the sequence number of its last known opening.
+    last: Option<RegionLocation>,
+    /// True until a flush of all stores begins after an opening.
+    is_first: bool,
+    /// Changes when entries were dropped.
+    epoch: u64,
+    /// Wakes the task that sends.
+    work: Arc<Notify>,
+}
+
+impl Replica {
+    fn new() -> Self {
+        Self { located: None, last: None, is_first: false, epoch: 0, work: Arc::default() }
+    }
+
+    fn is_live(&self) -> bool {
+        self.located.as_ref().is_some_and(|located| located.phase == Phase::Live)
+    }
+
+    fn push(&mut self, entry: &Arc<Entry>, is_held: bool) {
+        if let Some(located) = &mut self.located {
+            self.epoch += u64::from(!located.push(entry, is_held));
+            self.work.notify_one();
+        }
+    }
+
+    /// Queues an entry if the replica is live.
+    fn push_live(&mut self, entry: &Arc<Entry>) {
+        if self.is_live() {
+            self.push(entry, false);
+        }
+    }
+
+    /// Returns whether an edit is wanted, and if so, whether it is held.
+    fn wants(&self, seq_id: u64) -> Option<bool> {
+        match self.located.as_ref()?.phase {
+            Phase::Waiting => None,
+            Phase::Filling(from) => (seq_id > from).then_some(true),
+            Phase::Live => Some(false),
+        }
+    }
+
+    fn fill_from(&mut self, seq_id: u64) {
+        if let Some(located) = &mut self.located {
+            located.phase = Phase::Filling(seq_id);
+            located.held.clear();
+            self.is_first = false;
+        }
+    }
+
+    /// Makes it wait for a flush.
+    fn lose(&mut self) {
+        if let Some(located) = &mut self.located {
+            located.entries.clear();
+            located.held.clear();
+            located.phase = Phase::Waiting;
+            self.epoch += 1;
+        }
+    }
+
+    /// Every edit up to the open event's sequence id is in the listed files, and later ones were
+    /// not queued, or are held.
+    fn complete(&mut self, open: &Arc<Entry>, shown: &Arc<Entry>) {
+        let epoch = self.epoch;
+        for entry in [open, shown] {
+            if self.epoch == epoch {
+                self.push(entry, false);
+            }
+        }
+        // Without space it waits again, and holds nothing.
+        if let Some(located) = self.located.as_mut().filter(|_| self.epoch == epoch) {
+            located.entries.append(&mut located.held);
+            located.phase = Phase::Live;
+        }
+    }
+
+    fn locate(&mut self, found: Option<RegionLocation>, budget: &SendBudget) -> bool {
+        if self.located.as_ref().map(|located| &located.at) == found.as_ref() {
+            return false;
+        }
+        self.epoch += 1;
+        self.located = found.map(|at| {
+            self.is_first |= self.last.replace(at.clone()).is_none_or(|last| last != at);
+            tracing::info!(region = %at.region.name_text(), server = %at.server, "edits are sent to a secondary replica after the next flush of all families");
+            let budgets = budget.of_replica(&at.server.host_port());
+            let (entries, held) = Default::default();
+            Located { at, budgets, phase: Phase::Waiting, entries, held }
+        });
+        self.work.notify_one();
+        true
+    }
+}
+
+/// What an event does not say about its region.
+pub(super) trait RegionState {
+    /// The greatest sequence id that readers see; no edit in an event had a greater one.
+    fn read_point(&self) -> u64;
+
+    /// The message of a REGION_OPEN marker with all files.
+    fn open_event(&self, seq_id: u64) -> pb::RegionEventDescriptor;
+}
+
+impl RegionState for Region {
+    fn read_point(&self) -> u64 {
+        Region::read_point(self)
+    }
+
+    fn open_event(&self, seq_id: u64) -> pb::RegionEventDescriptor {
+        Region::open_event(self, seq_id)
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct RegionQueue {
+    maker: EntryMaker,
+    takes_edits: bool,
+    /// By replica id.
+    replicas: Vec<(i32, Replica)>,
+    /// The sequence id and the marker of a flush that began, while edits of it may come.
+    starting: Option<(u64, Arc<Entry>)>,
+}
+
+impl RegionQueue {
+    pub(super) fn new(maker: EntryMaker, takes_edits: bool) -> Self {
+        Self { maker, takes_edits, replicas: Vec::new(), starting: None }
+    }
+
+    /// Sets where the secondary replicas are. Returns the ids of those that are new here, and
+    /// whether anything has changed.
+    pub(super) fn locate(&mut self, found: &[RegionLocation], budget: &SendBudget) -> (Vec<i32>, bool) {
+        let (mut new, mut is_changed) = (Vec::new(), false);
+        for at in found {
+            let id = at.region.replica_id();
+            if !self.replicas.iter().any(|(known, _)| *known == id) {
+                self.replicas.push((id, Replica::new()));
+                new.push(id);
+            }
+        }
+        for (id, replica) in &mut self.replicas {
+            let at = found.iter().find(|at| at.region.replica_id() == *id);
+            is_changed |= replica.locate(at.cloned(), budget);
+        }
+        (new, is_changed)
+    }
+
+    /// Forgets where a secondary replica is: calls to it have failed. `batch` is what was not sent.
+    pub(super) fn fail(&mut self, batch: &Batch, budget: &SendBudget) {
+        if let Some(replica) = self.replica(batch.to.region.replica_id())
+            && replica.epoch == batch.epoch
+        {
+            replica.locate(None, budget);
+        }
+    }
+
+    pub(super) fn work_of(&mut self, id: i32) -> Option<Arc<Notify>> {
+        self.replica(id).map(|replica| Arc::clone(&replica.work))
+    }
+
+    /// Wakes the tasks of all.
+    pub(super) fn wake_all(&mut self) {
+        self.each(|replica| replica.work.notify_one());
+    }
+
+    fn replica(&mut self, id: i32) -> Option<&mut Replica> {
+        self.replicas.iter_mut().find(|(known, _)| *known == id).map(|(_, replica)| replica)
+    }
+
+    fn each(&mut self, then: impl FnMut(&mut Replica)) {
+        self.replicas.iter_mut().map(|(_, replica)| replica).for_each(then);
+    }
+
+    /// Returns how the replicas read the stream. Those that need no flush become live.
+    pub(super) fn readers(&mut self, region: &impl RegionState) -> ReplicasElsewhere {
+        if !self.takes_edits {
+            self.list_files(region, |phase| phase == Phase::Waiting);
+        }
+        let located = || self.replicas.iter().filter(|(_, replica)| replica.located.is_some());
+        let waits = |replica: &Replica| {
+            replica.located.as_ref().is_some_and(|located| located.phase == Phase::Waiting)
+        };
+        ReplicasElsewhere {
+            read: located().count() > 0,
+            wait: located().any(|(_, replica)| waits(replica)),
+            is_first: located().any(|(_, replica)| waits(replica) && replica.is_first),
+        }
+    }
+
+    /// Takes the next event of the stream.
+    pub(super) fn take(&mut self, event: &ReplicaEvent, region: &impl RegionState) {
+        match event {
+            ReplicaEvent::Edits { seq_id, cells } => {
+                if self.starting.as_ref().is_some_and(|(flush, _)| seq_id > flush) {
+                    self.push_start();
+                }
+                let Self { maker, replicas, .. } = self;
+                let mut entry = None;
+                for (_, replica) in replicas {
+                    if let Some(is_held) = replica.wants(*seq_id) {
+                        replica.push(entry.get_or_insert_with(|| maker.edits(*seq_id, cells)), is_held);
+                    }
+                }
+            }
+            ReplicaEvent::Resumed(seq_id) => {
+                self.starting = None;
+                self.each(|replica| replica.fill_from(*seq_id));
+            }
+            ReplicaEvent::FlushStarted { seq_id, families, is_of_all } => {
+                self.start_flush(*seq_id, families, *is_of_all);
+            }
+            ReplicaEvent::Flushed { through, changes } => self.change_files(*through, changes, region),
+        }
+    }
+
+    /// Queues the marker of a flush that began.
+    fn push_start(&mut self) {
+        if let Some((_, entry)) = self.starting.take() {
+            self.each(|replica| replica.push_live(&entry));
+        }
+    }
+
+    fn start_flush(&mut self, seq_id: u64, families: &[Bytes], is_of_all: bool) {
+        self.push_start();
+        let started = families.iter().cloned();
+        if families.is_empty() {
+            let entry = self.maker.flush(FlushAction::CannotFlush, seq_id, started);
+            self.each(|replica| replica.push_live(&entry));
+        } else {
+            self.starting = Some((seq_id, self.maker.flush(FlushAction::StartFlush, seq_id, started)));
+        }
+        if is_of_all && self.takes_edits {
+            self.each(|replica| {
+                if !replica.is_live() {
+                    replica.fill_from(seq_id);
+                }
+            });
+        }
+    }
+
+    fn change_files(&mut self, through: u64, changes: &FileChanges, region: &impl RegionState) {
+        match changes {
+            FileChanges::Known(changes) => changes.iter().for_each(|change| self.change(change, region)),
+            FileChanges::Unknown if self.takes_edits => self.each(|replica| {
+                if replica.is_live() {
+                    replica.lose();
+                }
+            }),
+            FileChanges::Unknown => self.list_files(region, |_| true),
+        }
+        self.list_files_of_filling(through, region);
+    }
+
+    fn change(&mut self, change: &FileChange, region: &impl RegionState) {
+        match change {
+            FileChange::Replaced { family, inputs, outputs } => {
+                self.replace_files(family, inputs, outputs, region);
+            }
+            FileChange::Flushed { seq_id, files } => {
+                if self.starting.as_ref().is_some_and(|(flush, _)| flush == seq_id) {
+                    self.push_start();
+                }
+                files.iter().for_each(|(family, names)| self.replace_files(family, &[], names, region));
+                let families = files.iter().map(|(family, _)| family.clone());
+                let entry = self.maker.flush(FlushAction::CommitFlush, *seq_id, families);
+                self.each(|replica| replica.push_live(&entry));
+            }
+        }
+    }
+
+    fn replace_files(
+        &mut self,
+        family: &Bytes,
+        inputs: &[String],
+        outputs: &[String],
+        region: &impl RegionState,
+    ) {
+        if inputs.is_empty() && outputs.is_empty() {
+            return;
+        }
+        // HBase ignores a marker with a smaller sequence id than that of one before.
+        let entry = self.maker.files(region.read_point(), family, inputs, outputs);
+        self.each(|replica| replica.push(&entry, false));
+    }
+
+    /// Completes the replicas whose gap is in files now.
+    fn list_files_of_filling(&mut self, through: u64, region: &impl RegionState) {
+        let Self { maker, replicas, .. } = self;
+        for (_, replica) in replicas {
+            let Some(Phase::Filling(from)) = replica.located.as_ref().map(|located| located.phase) else {
+                continue;
+            };
+            if through >= from {
+                let (open, shown) = complete_list(maker, from, region);
+                replica.complete(&open, &shown);
+            }
+        }
+    }
+
+    /// Lists all files for replicas without replicated edits.
+    fn list_files(&mut self, region: &impl RegionState, is_due: impl Fn(Phase) -> bool) {
+        let Self { maker, replicas, .. } = self;
+        for (_, replica) in replicas {
+            if replica.located.as_ref().is_some_and(|located| is_due(located.phase)) {
+                let (open, shown) = complete_list(maker, region.read_point(), region);
+                replica.complete(&open, &shown);
+            }
+        }
+    }
+
+    /// Events may be missing.
+    pub(super) fn lose(&mut self) {
+        self.starting = None;
+        self.each(Replica::lose);
+    }
+
+    /// Takes the next entries for a secondary replica.
+    pub(super) fn next_batch(&mut self, id: i32) -> Option<Batch> {
+        let replica = self.replica(id)?;
+        let (epoch, located) = (replica.epoch, replica.located.as_mut()?);
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        while let Some(front) = located.entries.front()
+            && (entries.is_empty() || bytes + front.entry.bytes() <= CALL_BYTES)
+            && entries.len() < CALL_ENTRIES_MAX
+        {
+            bytes += front.entry.bytes();
+            entries.extend(located.entries.pop_front());
+        }
+        (!entries.is_empty()).then(|| Batch { to: located.at.clone(), epoch, entries })
+    }
+
+    /// Returns true if a batch that was taken may still be sent: nothing of before was dropped.
+    pub(super) fn is_current(&mut self, batch: &Batch) -> bool {
+        let epoch = self.replica(batch.to.region.replica_id()).map(|replica| replica.epoch);
+        epoch == Some(batch.epoch)
+    }
+}
+
+/// The markers that list all files: these have every edit up to `seq_id`.
+fn complete_list(maker: &EntryMaker, seq_id: u64, region: &impl RegionState) -> (Arc<Entry>, Arc<Entry>) {
+    let open = maker.open(region.open_event(seq_id));
+    (open, maker.flush(FlushAction::CommitFlush, seq_id, std::iter::empty()))
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,369 @@
+//! What is sent to secondary replicas, by event, without tasks.
+
+use bytes::{Buf, Bytes};
+use evenkeel_common::clock::ManualClock;
+use evenkeel_common::{CellBuffer, KeyValue, RegionInfo, ServerName};
+use evenkeel_protocol::pb::region_event_descriptor::EventType;
+use evenkeel_wal::markers::{self, Marker};
+
+use super::*;
+use crate::replica_sender::entries::EntryMaker;
+
+const BUDGET: u64 = 1 << 20;
+const F: Bytes = Bytes::from_static(b"f");
+const G: Bytes = Bytes::from_static(b"g");
+
+/// A region that has read everything up to 1000.
+struct Open;
+
+impl RegionState for Open {
+    fn read_point(&self) -> u64 {
+        1000
+    }
+
+    fn open_event(&self, seq_id: u64) -> pb::RegionEventDescriptor {
+        let store = |family: Bytes| pb::StoreDescriptor {
+            family_name: family,
+            store_file: vec!["x".to_owned()],
+            ..Default::default()
+        };
+        pb::RegionEventDescriptor {
+            event_type: EventType::RegionOpen as i32,
+            log_sequence_number: Some(seq_id),
+            stores: vec![store(F), store(G)],
+            ..Default::default()
+        }
+    }
+}
+
+fn info() -> RegionInfo {
+    RegionInfo::new("t".parse().expect("legal"), Bytes::new(), Bytes::new(), 1)
+}
+
+fn at(id: i32, port: u16, seq_num: i64) -> RegionLocation {
+    RegionLocation { region: info().replica(id), server: ServerName::new("h", port, 1), seq_num }
+}
+
+struct Fixture {
+    queue: RegionQueue,
+    budget: SendBudget,
+}
+
+impl Fixture {
+    /// Secondary replicas on the servers of these ports.
+    fn new(takes_edits: bool, ports: &[u16]) -> Self {
+        let queue = RegionQueue::new(EntryMaker::new(info(), ManualClock::at(7)), takes_edits);
+        let mut fixture = Self { queue, budget: SendBudget::new(BUDGET) };
+        fixture.locate(&(1..).zip(ports).map(|(id, port)| at(id, *port, 1)).collect::<Vec<_>>());
+        fixture
+    }
+
+    /// As [`Fixture::new`], after a flush with the sequence id 5.
+    fn live(ports: &[u16]) -> Self {
+        let mut fixture = Self::new(true, ports);
+        fixture.take(ReplicaEvent::Resumed(5));
+        fixture.take(flushed(5, FileChanges::default()));
+        for id in 1..=i32::try_from(ports.len()).expect("few") {
+            assert_eq!(fixture.sent(id), "open5(f:x g:x) commit5()");
+        }
+        fixture
+    }
+
+    fn locate(&mut self, found: &[RegionLocation]) -> bool {
+        self.queue.locate(found, &self.budget).1
+    }
+
+    fn take(&mut self, event: ReplicaEvent) {
+        self.queue.take(&event, &Open);
+    }
+
+    fn edits(&mut self, seq_ids: impl IntoIterator<Item = u64>) {
+        seq_ids.into_iter().for_each(|seq_id| self.take(edit(seq_id, 1)));
+    }
+
+    fn start(&mut self, seq_id: u64, families: &[Bytes], is_of_all: bool) {
+        self.take(ReplicaEvent::FlushStarted { seq_id, families: families.to_vec(), is_of_all });
+    }
+
+    fn readers(&mut self) -> ReplicasElsewhere {
+        self.queue.readers(&Open)
+    }
+
+    /// Takes all entries of a replica, and returns them as text.
+    fn sent(&mut self, id: i32) -> String {
+        let batches = std::iter::from_fn(|| self.queue.next_batch(id));
+        batches.map(|batch| describe(&batch.call())).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn edit(seq_id: u64, bytes: usize) -> ReplicaEvent {
+    let mut cells = CellBuffer::new();
+    cells.push(&KeyValue::put(b"r", b"f", b"q", 1, &vec![0; bytes]).as_cell());
+    ReplicaEvent::Edits { seq_id, cells }
+}
+
+fn flushed(through: u64, changes: FileChanges) -> ReplicaEvent {
+    ReplicaEvent::Flushed { through, changes }
+}
+
+/// The end of a flush of families, each of which has a new file.
+fn flush_of(seq_id: u64, families: &[Bytes]) -> FileChanges {
+    let files = families.iter().map(|family| (family.clone(), vec![format!("new{seq_id}")])).collect();
+    FileChanges::Known(vec![FileChange::Flushed { seq_id, files }])
+}
+
+fn compaction() -> FileChanges {
+    let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+    let (inputs, outputs) = (names(["a", "b"]), vec!["c".to_owned()]);
+    FileChanges::Known(vec![FileChange::Replaced { family: F, inputs, outputs }])
+}
+
+/// The entries of a call: edits by sequence id, markers by their content.
+pub(crate) fn describe(call: &ReplayCall) -> String {
+    let mut block = Bytes::from(call.cells.clone());
+    let mut text = Vec::new();
+    for entry in &call.request.entry {
+        let (count, seq_id) = (entry.associated_cell_count(), entry.key.log_sequence_number);
+        assert!(count > 0 && entry.key.orig_sequence_number.is_none() && entry.key.write_time == 7);
+        for _ in 0..count {
+            let len = usize::try_from(block.get_u32()).expect("short");
+            let cell = KeyValue::parse(block.split_to(len)).expect("a cell");
+            let marker = markers::parse(&cell.as_cell()).expect("a marker");
+            text.push(marker.map_or_else(|| seq_id.to_string(), |marker| describe_marker(seq_id, &marker)));
+        }
+    }
+    assert!(block.is_empty(), "every cell belongs to an entry");
+    text.join(" ")
+}
+
+fn describe_marker(seq_id: u64, marker: &Marker) -> String {
+    let family = |name: &Bytes| String::from_utf8_lossy(name).into_owned();
+    match marker {
+        Marker::Flush(flush) => {
+            assert_eq!((flush.flush_sequence_number(), &*flush.table_name), (seq_id, &b"t"[..]));
+            assert_eq!(&*flush.encoded_region_name, info().encoded_name().as_bytes());
+            assert!(flush.store_flushes.iter().all(|store| store.flush_output.is_empty()));
+            let action = match flush.action() {
+                FlushAction::StartFlush => "start",
+                FlushAction::CommitFlush => "commit",
+                FlushAction::CannotFlush => "cannot",
+                FlushAction::AbortFlush => "abort",
+            };
+            let families: Vec<_> = flush.store_flushes.iter().map(|one| family(&one.family_name)).collect();
+            format!("{action}{seq_id}({})", families.join(" "))
+        }
+        Marker::Compaction(files) => {
+            assert_eq!(&*files.encoded_region_name, info().encoded_name().as_bytes());
+            let names = |names: &[String]| names.join("+");
+            let (inputs, outputs) = (names(&files.compaction_input), names(&files.compaction_output));
+            format!("files{seq_id}({} {inputs}>{outputs})", family(&files.family_name))
+        }
+        Marker::RegionEvent(event) => {
+            assert_eq!(event.log_sequence_number(), seq_id);
+            let store = |store: &pb::StoreDescriptor| {
+                format!("{}:{}", family(&store.family_name), store.store_file.join("+"))
+            };
+            let stores: Vec<_> = event.stores.iter().map(store).collect();
+            format!("open{seq_id}({})", stores.join(" "))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn edits_follow_the_files_of_a_flush() {
+    let mut fixture = Fixture::new(true, &[1]);
+    assert_eq!(fixture.readers(), ReplicasElsewhere { read: true, wait: true, is_first: true });
+    fixture.edits([3, 4]);
+    fixture.take(ReplicaEvent::Resumed(5));
+    assert_eq!(fixture.readers(), ReplicasElsewhere { read: true, wait: false, is_first: false });
+    fixture.edits([5, 6, 7]);
+    assert_eq!(fixture.sent(1), "", "these wait for the edits of before");
+    fixture.take(flushed(4, FileChanges::default()));
+    assert_eq!(fixture.sent(1), "", "the files do not have them yet");
+    fixture.take(flushed(5, flush_of(5, &[F, G])));
+    fixture.edits([8]);
+    let files = "files1000(f >new5) files1000(g >new5)";
+    assert_eq!(fixture.sent(1), format!("{files} open5(f:x g:x) commit5() 6 7 8"));
+    assert_eq!(fixture.budget.used(), 0);
+}
+
+#[test]
+fn a_flush_is_told_by_its_begin_and_end() {
+    let mut fixture = Fixture::live(&[1]);
+    fixture.edits([6]);
+    fixture.start(8, &[F, G], true);
+    fixture.edits([7]);
+    assert_eq!(fixture.sent(1), "6 7", "edits of the flush come before its marker");
+    fixture.edits([9]);
+    fixture.take(flushed(8, flush_of(8, &[F, G])));
+    assert_eq!(fixture.sent(1), "start8(f g) 9 files1000(f >new8) files1000(g >new8) commit8(f g)");
+    fixture.start(10, &[G], false);
+    fixture.take(flushed(9, flush_of(10, &[G])));
+    assert_eq!(fixture.sent(1), "start10(g) files1000(g >new10) commit10(g)");
+    fixture.start(11, &[], true);
+    fixture.take(flushed(11, FileChanges::default()));
+    assert_eq!(fixture.sent(1), "cannot11()");
+    // A flush that fails has no end.
+    fixture.start(12, &[F], false);
+    fixture.start(13, &[F], false);
+    fixture.edits([14]);
+    assert_eq!(fixture.sent(1), "start12(f) start13(f) 14");
+}
+
+#[test]
+fn compactions_and_bulk_loads_are_told_at_once() {
+    let mut fixture = Fixture::live(&[1]);
+    fixture.take(flushed(0, compaction()));
+    let outputs = vec!["l".to_owned()];
+    let loaded = FileChange::Replaced { family: G, inputs: Vec::new(), outputs };
+    fixture.take(flushed(6, FileChanges::Known(vec![loaded])));
+    assert_eq!(fixture.sent(1), "files1000(f a+b>c) files1000(g >l)");
+    // One that waits must not read files that are deleted.
+    fixture.queue.lose();
+    fixture.take(flushed(0, compaction()));
+    fixture.edits([7]);
+    fixture.start(8, &[F, G], true);
+    fixture.take(flushed(0, compaction()));
+    assert_eq!(fixture.sent(1), "files1000(f a+b>c) files1000(f a+b>c)");
+    assert_eq!(fixture.readers(), ReplicasElsewhere { read: true, wait: false, is_first: false });
+}
+
+#[test]
+fn an_interrupted_stream_is_filled_by_the_next_flush() {
+    let mut fixture = Fixture::live(&[1]);
+    fixture.edits([6]);
+    // Edits between were lost.
+    fixture.take(ReplicaEvent::Resumed(9));
+    fixture.edits([9, 10]);
+    assert_eq!(fixture.sent(1), "6");
+    fixture.take(flushed(9, flush_of(9, &[F])));
+    assert_eq!(fixture.sent(1), "files1000(f >new9) open9(f:x g:x) commit9() 10");
+    // A flush that failed, and the next one.
+    fixture.take(ReplicaEvent::Resumed(12));
+    fixture.edits([13]);
+    fixture.start(14, &[F, G], true);
+    fixture.edits([15]);
+    fixture.take(flushed(14, FileChanges::default()));
+    assert_eq!(fixture.sent(1), "open14(f:x g:x) commit14() 15");
+}
+
+#[test]
+fn unknown_changes_of_files_need_a_flush() {
+    let mut fixture = Fixture::live(&[1]);
+    fixture.edits([6]);
+    fixture.take(flushed(0, FileChanges::Unknown));
+    assert_eq!(fixture.sent(1), "");
+    assert_eq!(fixture.readers(), ReplicasElsewhere { read: true, wait: true, is_first: false });
+}
+
+#[test]
+fn a_full_queue_is_dropped_until_a_flush() {
+    let mut fixture = Fixture::live(&[1, 2]);
+    let of_calls = usize::try_from(BUDGET / 16).expect("small");
+    // Half of the budget, which counts each entry twice.
+    (6..9).for_each(|seq_id| fixture.take(edit(seq_id, of_calls)));
+    assert_eq!(fixture.sent(2), "6 7 8", "one that keeps up");
+    (9..13).for_each(|seq_id| fixture.take(edit(seq_id, of_calls)));
+    assert_eq!(fixture.sent(2), "9 10 11 12");
+    assert_eq!(fixture.sent(1), "", "one that does not");
+    assert_eq!(fixture.budget.used(), 0);
+    assert!(fixture.readers().wait);
+    fixture.start(14, &[F, G], true);
+    fixture.edits([13, 15]);
+    fixture.take(flushed(14, flush_of(14, &[])));
+    assert_eq!(fixture.sent(2), "13 start14(f g) 15 commit14()");
+    assert_eq!(fixture.sent(1), "open14(f:x g:x) commit14() 15");
+    // Held edits have a limit, too.
+    fixture.take(ReplicaEvent::Resumed(20));
+    (21..30).for_each(|seq_id| fixture.take(edit(seq_id, of_calls)));
+    fixture.take(flushed(20, FileChanges::default()));
+    assert_eq!((fixture.sent(1), fixture.sent(2)), (String::new(), String::new()));
+    assert_eq!(fixture.budget.used(), 0);
+}
+
+#[test]
+fn replicas_of_one_server_leave_space_for_others() {
+    let mut fixture = Fixture::live(&[1, 1, 2]);
+    let of_calls = usize::try_from(BUDGET / 8).expect("small");
+    // 1 and 2 are on a server that takes nothing. Together they may have 3/4.
+    for seq_id in 6..20 {
+        fixture.take(edit(seq_id, of_calls));
+        assert_eq!(fixture.sent(3), seq_id.to_string());
+        assert!(fixture.budget.used() <= BUDGET / 4 * 3);
+    }
+}
+
+#[test]
+fn what_is_being_sent_is_charged_and_kept_in_order() {
+    let mut fixture = Fixture::live(&[1]);
+    fixture.edits([6]);
+    let batch = fixture.queue.next_batch(1).expect("an entry");
+    fixture.edits([7]);
+    let used = fixture.budget.used();
+    assert!(fixture.queue.is_current(&batch) && used > 0);
+    fixture.queue.lose();
+    assert!(!fixture.queue.is_current(&batch), "it is not sent again");
+    assert!(fixture.budget.used() > 0 && fixture.budget.used() < used);
+    drop(batch);
+    assert_eq!(fixture.budget.used(), 0);
+}
+
+#[test]
+fn a_replica_whose_calls_fail_is_forgotten_until_it_is_found() {
+    let mut fixture = Fixture::live(&[1]);
+    fixture.edits([6, 7]);
+    let batch = fixture.queue.next_batch(1).expect("entries");
+    fixture.queue.fail(&batch, &fixture.budget);
+    drop(batch);
+    assert_eq!((fixture.readers(), fixture.budget.used()), (ReplicasElsewhere::default(), 0));
+    fixture.edits([8]);
+    assert!(fixture.locate(&[at(1, 1, 1)]));
+    assert_eq!(fixture.readers(), ReplicasElsewhere { read: true, wait: true, is_first: false });
+    fixture.take(ReplicaEvent::Resumed(9));
+    fixture.take(flushed(9, FileChanges::default()));
+    assert_eq!(fixture.sent(1), "open9(f:x g:x) commit9()");
+}
+
+#[test]
+fn another_opening_is_another_replica() {
+    let mut fixture = Fixture::live(&[1]);
+    assert!(!fixture.locate(&[at(1, 1, 1)]));
+    fixture.edits([6]);
+    let batch = fixture.queue.next_batch(1).expect("an entry");
+    assert!(fixture.locate(&[at(1, 1, 2)]));
+    assert!(!fixture.queue.is_current(&batch));
+    assert_eq!(fixture.readers(), ReplicasElsewhere { read: true, wait: true, is_first: true });
+    // The failure of the former.
+    fixture.queue.fail(&batch, &fixture.budget);
+    assert!(fixture.readers().read);
+    assert!(fixture.locate(&[at(1, 2, 3), at(2, 2, 3)]) && fixture.locate(&[]));
+    assert_eq!(fixture.readers(), ReplicasElsewhere::default());
+}
+
+#[test]
+fn without_replicated_edits_all_files_are_listed_at_once() {
+    let mut fixture = Fixture::new(false, &[1]);
+    assert_eq!(fixture.sent(1), "");
+    assert_eq!(fixture.readers(), ReplicasElsewhere { read: true, wait: false, is_first: false });
+    assert_eq!(fixture.sent(1), "open1000(f:x g:x) commit1000()");
+    fixture.start(8, &[F, G], true);
+    fixture.take(flushed(8, flush_of(8, &[F])));
+    assert_eq!(fixture.sent(1), "start8(f g) files1000(f >new8) commit8(f)");
+    fixture.take(flushed(0, FileChanges::Unknown));
+    assert_eq!(fixture.sent(1), "open1000(f:x g:x) commit1000()");
+}
+
+#[test]
+fn a_call_has_a_limited_size() {
+    let mut fixture = Fixture::live(&[1]);
+    let bytes = usize::try_from(CALL_BYTES).expect("small") / 3;
+    [bytes, bytes, bytes, 1].into_iter().zip(6..).for_each(|(bytes, seq_id)| fixture.take(edit(seq_id, bytes)));
+    let counts = || fixture.queue.next_batch(1).map(|batch| batch.call().request.entry.len());
+    assert_eq!(std::iter::from_fn(counts).collect::<Vec<_>>(), [2, 2]);
+    // One that is larger is sent alone.
+    let mut fixture = Fixture::live(&[1]);
+    let counts = [bytes * 4, 1].into_iter().zip(6..);
+    counts.for_each(|(bytes, seq_id)| fixture.take(edit(seq_id, bytes)));
+    assert_eq!(fixture.sent(1), "6 7");
+}
