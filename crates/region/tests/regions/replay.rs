@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_common::{CellBuffer, CellType, Durability, KeyValue};
 use evenkeel_region::operations::Scan;
-use evenkeel_region::region::{Region, ReplicaEvent, ReplicaReplication};
+use evenkeel_region::region::{FileChange, FileChanges, Region, ReplicaEvent, ReplicaReplication};
 use evenkeel_region::store::BackgroundPriority;
 
 use crate::harness::{Cluster, put, scan, values};
@@ -357,4 +357,70 @@ fn a_flush_of_some_families_does_not_start_a_stream() {
     cluster.region().require_flush_of_all();
     cluster.region().flush_in_background(&Urgent).expect("flushed");
     assert!(!cluster.region().replica_stream().expect("a stream").needs_flush());
+}
+
+/// A reader on another server cannot look into the files: it is told their names.
+#[test]
+fn a_reader_elsewhere_is_told_of_flushes_and_files() {
+    let cluster = with_stream();
+    let region = cluster.region();
+    let stream = region.replica_stream().expect("a stream");
+    stream.set_has_readers(false, true);
+    write(&cluster, "a", &["f", "g"]);
+    region.flush().expect("flushed");
+    write(&cluster, "b", &["f"]);
+    let edit = write(&cluster, "c", &["g"]);
+    region.flush_families(&["g".into()]).expect("flushed");
+    region.flush().expect("flushed");
+    region.compact(Some(b"f"), true).expect("compacted");
+    region.flush().expect("nothing to flush");
+    let events: Vec<_> = {
+        let reader = stream.read();
+        std::iter::from_fn(|| reader.take()).collect()
+    };
+    let [resumed, first, b, c, of_g, g_ended, of_f, f_ended, of_none, none_ended] = &events[..] else {
+        panic!("{events:?}")
+    };
+    let ReplicaEvent::Resumed(first_flush) = *resumed else { panic!("{resumed:?}") };
+    let (change, through) = flush_in(first);
+    assert_eq!((change.0, families_of(&change.1), through), (first_flush, vec!["f", "g"], first_flush));
+    assert!([b, c].into_iter().all(|event| matches!(event, ReplicaEvent::Edits { .. })));
+    let ReplicaEvent::FlushStarted { seq_id, families, is_of_all: false } = of_g else { panic!("{of_g:?}") };
+    assert!(*seq_id > edit && families[..] == ["g"]);
+    let (change, through) = flush_in(g_ended);
+    assert_eq!((change.0, families_of(&change.1)), (*seq_id, vec!["g"]));
+    assert!(through < edit, "an edit of the other family is in memory");
+    assert!(matches!(of_f, ReplicaEvent::FlushStarted { is_of_all: true, .. }));
+    // The files of the flush and of the compaction: nobody has taken an event between.
+    let ReplicaEvent::Flushed { changes: FileChanges::Known(changes), .. } = f_ended else {
+        panic!("{f_ended:?}")
+    };
+    let [FileChange::Flushed { files, .. }, FileChange::Replaced { family, inputs, outputs }] = &changes[..]
+    else {
+        panic!("{changes:?}")
+    };
+    let of_flush = files.iter().find(|(family, _)| family == "f").expect("flushed");
+    assert!(family == "f" && inputs.contains(&of_flush.1[0]) && inputs.len() == 2);
+    let names: Vec<_> = region.stores()[0].files().into_iter().map(|file| file.name).collect();
+    assert_eq!(*outputs, names);
+    assert!(matches!(of_none, ReplicaEvent::FlushStarted { families, is_of_all: true, .. } if families.is_empty()));
+    assert!(matches!(none_ended, ReplicaEvent::Flushed { changes, .. } if *changes == FileChanges::default()));
+    let open = region.open_event(7);
+    assert_eq!((open.log_sequence_number(), &open.stores[0].store_file), (7, outputs));
+}
+
+/// The change of an event that is about one flush, and the sequence id of the event.
+fn flush_in(event: &ReplicaEvent) -> ((u64, Vec<(bytes::Bytes, Vec<String>)>), u64) {
+    match event {
+        ReplicaEvent::Flushed { through, changes: FileChanges::Known(changes) } => match &changes[..] {
+            [FileChange::Flushed { seq_id, files }] => ((*seq_id, files.clone()), *through),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn families_of(files: &[(bytes::Bytes, Vec<String>)]) -> Vec<&str> {
+    assert!(files.iter().all(|(_, names)| names.len() == 1));
+    files.iter().map(|(family, _)| std::str::from_utf8(family).expect("text")).collect()
 }

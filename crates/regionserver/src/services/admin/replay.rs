@@ -292,6 +292,36 @@ mod tests {
         assert!(has_row(&replica, b"b"));
     }
 
+    fn files() -> Entry {
+        (1000, vec![markers::cell(b"", 1, &Marker::Compaction(pb::CompactionDescriptor::default()))])
+    }
+
+    /// As Evenkeel's sender tells of a flush: new files first, then that it has ended.
+    #[test]
+    fn markers_of_evenkeel_s_sender_are_replayed() {
+        let open = pb::RegionEventDescriptor {
+            event_type: EventType::RegionOpen as i32,
+            log_sequence_number: Some(1000),
+            ..Default::default()
+        };
+        let open: Entry = (1000, vec![markers::cell(b"", 1, &Marker::RegionEvent(open))]);
+        let (server, primary, replica) = with_replica();
+        let shown = flush(1000, FlushAction::CommitFlush, &[]);
+        let start = flush(1002, FlushAction::StartFlush, &[b"f"]);
+        send(&server, &replica, &[open, shown, edit(1001, b"b"), start, edit(1003, b"c")]).expect("replayed");
+        assert!(has_row(&replica, b"b") && has_row(&replica, b"c"));
+        put(&primary, &[cell(b"d", b"q", b"v")]);
+        primary.flush().expect("flushed");
+        let ended = [files(), flush(1002, FlushAction::CommitFlush, &[b"f"]), edit(1004, b"e")];
+        send(&server, &replica, &ended).expect("replayed");
+        assert_eq!(replica.memstore_size().cells, 2, "that of the flush is dropped");
+        assert!(has_row(&replica, b"c") && has_row(&replica, b"d") && has_row(&replica, b"e"));
+        put(&primary, &[cell(b"g", b"q", b"v")]);
+        primary.flush().expect("flushed");
+        send(&server, &replica, &[files(), edit(1005, b"h"), files()]).expect("replayed");
+        assert!(has_row(&replica, b"g") && has_row(&replica, b"h"), "files that come last are found, too");
+    }
+
     #[test]
     fn a_sequence_id_that_is_negative_in_hbase_is_rejected() {
         let (server, _primary, replica) = with_replica();
