@@ -143,7 +143,8 @@ impl ReplicaSenders {
             false => self.replication.user_tables,
         };
         let sent = online.iter().filter(|region| region.replica_stream().is_some() && is_enabled(region));
-        let mut before = std::mem::take(&mut *self.regions.lock());
+        // Only this task changes the map. Events are taken meanwhile.
+        let mut before = self.regions.lock().clone();
         let mut regions = HashMap::new();
         for region in sent {
             let name = region.info().encoded_name();
@@ -152,7 +153,6 @@ impl ReplicaSenders {
             regions.insert(name.to_owned(), known);
         }
         let due: Vec<_> = regions.values().filter(|region| region.is_lookup_due(now)).cloned().collect();
-        // Only this task changes the map.
         *self.regions.lock() = regions;
         before.into_values().for_each(|gone| gone.close());
         for region in due {
@@ -162,7 +162,6 @@ impl ReplicaSenders {
     }
 
     async fn look_up(self: Arc<Self>, region: &Arc<SentRegion>) {
-        let Ok(_permit) = self.shared.lookups.acquire().await else { return };
         region.look_up(&self.shared).await;
         for id in region.take_new() {
             drop(self.runtime.spawn(calls::run(Arc::clone(&self.shared), Arc::clone(region), id)));
@@ -272,6 +271,7 @@ impl SentRegion {
 
     /// Finds the secondary replicas. A lookup that fails changes nothing.
     async fn look_up(&self, shared: &Shared) {
+        let Ok(_permit) = shared.lookups.acquire().await else { return };
         let Some(region) = self.region.upgrade() else { return };
         let found = shared.destinations.locate(region.info()).await;
         let found = found.inspect_err(|error| {

@@ -266,8 +266,7 @@ impl Fixed {
         let background = BackgroundConfig::from(conf).map_err(io_error)?;
         let threads = background.flushers + background.small_compactors + background.large_compactors;
         let replication = ReplicaReplication::from_configuration(conf).map_err(io_error)?;
-        let replicated_bytes =
-            if replication.is_enabled() { QUEUED_BYTES_MAX + SENDER_BYTES_MAX } else { 0 };
+        let replicated_bytes = if replication.is_enabled() { QUEUED_BYTES_MAX + SENDER_BYTES_MAX } else { 0 };
         let requests = match is_set(REQUESTS) {
             true => {
                 Some(conf.get_size_or(REQUESTS, REQUEST_BYTES_MAX as i64).map_err(io_error)?.max(1) as u64)

@@ -33,11 +33,8 @@ pub(super) trait Destinations: Send + Sync {
     fn locate<'a>(&'a self, region: &'a RegionInfo) -> BoxFuture<'a, Result<Vec<RegionLocation>, Error>>;
 
     /// Makes one call.
-    fn replay<'a>(
-        &'a self,
-        server: &'a ServerName,
-        call: &'a ReplayCall,
-    ) -> BoxFuture<'a, Result<(), Error>>;
+    fn replay<'a>(&'a self, server: &'a ServerName, call: &'a ReplayCall)
+    -> BoxFuture<'a, Result<(), Error>>;
 }
 
 /// The servers of the cluster: secondary replicas are found in hbase:meta, and those of hbase:meta

@@ -403,8 +403,12 @@ fn a_reader_elsewhere_is_told_of_flushes_and_files() {
     assert!(family == "f" && inputs.contains(&of_flush.1[0]) && inputs.len() == 2);
     let names: Vec<_> = region.stores()[0].files().into_iter().map(|file| file.name).collect();
     assert_eq!(*outputs, names);
-    assert!(matches!(of_none, ReplicaEvent::FlushStarted { families, is_of_all: true, .. } if families.is_empty()));
-    assert!(matches!(none_ended, ReplicaEvent::Flushed { changes, .. } if *changes == FileChanges::default()));
+    assert!(
+        matches!(of_none, ReplicaEvent::FlushStarted { families, is_of_all: true, .. } if families.is_empty())
+    );
+    assert!(
+        matches!(none_ended, ReplicaEvent::Flushed { changes, .. } if *changes == FileChanges::default())
+    );
     let open = region.open_event(7);
     assert_eq!((open.log_sequence_number(), &open.stores[0].store_file), (7, outputs));
 }

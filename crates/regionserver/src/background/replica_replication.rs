@@ -241,7 +241,8 @@ impl RegionServer {
     /// As [`Region::refresh_store_files`].
     pub(crate) fn refresh_files_of(&self, replica: &Arc<Region>) -> Result<bool> {
         let primary = self.regions.find(replica.info().replica(0).encoded_name());
-        let Some((primary, stream)) = primary.as_ref().and_then(|one| Some((one, one.replica_stream()?))) else {
+        let Some((primary, stream)) = primary.as_ref().and_then(|one| Some((one, one.replica_stream()?)))
+        else {
             return replica.refresh_store_files();
         };
         let (replicas, next) = ([Arc::clone(replica)], Cell::new(None));

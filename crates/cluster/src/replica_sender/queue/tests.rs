@@ -358,7 +358,10 @@ fn without_replicated_edits_all_files_are_listed_at_once() {
 fn a_call_has_a_limited_size() {
     let mut fixture = Fixture::live(&[1]);
     let bytes = usize::try_from(CALL_BYTES).expect("small") / 3;
-    [bytes, bytes, bytes, 1].into_iter().zip(6..).for_each(|(bytes, seq_id)| fixture.take(edit(seq_id, bytes)));
+    [bytes, bytes, bytes, 1]
+        .into_iter()
+        .zip(6..)
+        .for_each(|(bytes, seq_id)| fixture.take(edit(seq_id, bytes)));
     let counts = || fixture.queue.next_batch(1).map(|batch| batch.call().request.entry.len());
     assert_eq!(std::iter::from_fn(counts).collect::<Vec<_>>(), [2, 2]);
     // One that is larger is sent alone.
