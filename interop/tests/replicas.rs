@@ -6,7 +6,7 @@
 //! regions that the other one writes, flushes and compacts.
 //!
 //! Then with replication of MemStores (`replica-memstores`), on one server; from a stock
-//! RegionServer to the tested one; and from the tested one to a stock one and to another tested one.
+//! RegionServer to the tested one; and from the tested one to a stock one and another tested one.
 //!
 //! The same for replicas of hbase:meta, by the groups `meta-replicas` and `meta-replicas-kept`.
 //!

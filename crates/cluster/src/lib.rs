@@ -33,7 +33,7 @@
 //! | [`procedures`] | executes the requests of ExecuteProcedures |
 //! | `quotas` | reads the quotas from hbase:quota |
 //! | `replica_flush` | requests flushes of default replicas for secondary replicas here |
-//! | `replica_sender` | sends the edits of default replicas here to secondary replicas on other servers |
+//! | `replica_sender` | sends edits to secondary replicas on other servers |
 //! | [`session`] | the ZooKeeper session and the state read from ZooKeeper |
 //! | [`settings`] | settings of a cluster |
 //! | `slow_log_table` | writes slow calls to hbase:slowlog |

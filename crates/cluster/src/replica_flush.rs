@@ -4,9 +4,10 @@
 //! A secondary replica shows the edits that are sent to it when it has seen a whole flush of its
 //! default replica ([`Region::resume_replay`]). Without a request that would be the next flush,
 //! which may be an hour away. The server of a default replica logs a marker even if it has nothing
-//! to flush, or lists its files, if it replicates edits to other servers. A request that fails or has no
-//! effect is repeated after [`REQUEST_PAUSE`]. Another one is not, as long as the same secondary
-//! replica waits: if the server sends nothing, further flushes would be of no use.
+//! to flush, and sends it or a list of its files, if it replicates edits to other servers. A
+//! request that fails or has no effect is repeated after [`REQUEST_PAUSE`]. Another one is not, as
+//! long as the same secondary replica waits: if the server sends nothing, further flushes would be
+//! of no use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

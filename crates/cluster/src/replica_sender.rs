@@ -8,17 +8,17 @@
 //! ```
 //! HBase reads the edits from the log, as often as it must until they are sent. Here they come from
 //! the region, and no log is read: what could not be sent in time is dropped. After that the
-//! secondary replica waits for a flush of all families of its region, which is requested (paced, by
-//! [`ReplicaStream::begin_restart`](evenkeel_region::region::ReplicaStream::begin_restart)). Its
-//! files have every edit that was dropped. So a write never waits, and nothing is unbounded.
+//! secondary replica waits for a flush of all families of its region, which the reader of the
+//! stream requests at a limited pace. Its files have every edit that was dropped. So a write never
+//! waits, and nothing is unbounded.
 //!
 //! **Tasks.** One for each secondary replica ([`calls`]), with one call in flight. It ends when the
 //! default replica is closed, moved, split or merged here, at the latest after [`PERIOD`].
 //!
 //! **Lookups.** A region is looked up every second, and more rarely the more often nothing has
 //! changed: up to [`LOOKUP_PAUSE_MAX`], or [`MISSING_PAUSE_MAX`] while a secondary replica is not
-//! open anywhere. A call that fails causes a lookup, too. A table that is disabled or dropped has no
-//! open default replica, and so costs nothing.
+//! open anywhere. A call that fails causes a lookup, too. A table that is disabled or dropped has
+//! no open default replica, and so costs nothing.
 //!
 //! Lock order: `regions` is not held while a region's `queue` is locked; the latter is a leaf lock.
 
@@ -261,7 +261,7 @@ impl SentRegion {
         std::mem::take(&mut *self.new.lock())
     }
 
-    /// Returns true if the secondary replicas are to be looked up now, by the caller.
+    /// Returns true if the caller must look the secondary replicas up now.
     fn is_lookup_due(&self, now: Instant) -> bool {
         let mut lookup = self.lookup.lock();
         let is_due = !lookup.is_running && lookup.due <= now;

@@ -24,7 +24,7 @@
 //! | [`config`] | [`RegionServerConfig`] |
 //! | [`load`] | sizes for reports |
 //! | [`quotas`] | limits on the requests of users, tables, namespaces and this server |
-//! | [`replica_sender`] | [`ReplicaSender`]: sends edits to secondary replicas on other servers |
+//! | [`replica_sender`] | the interface to the sender of edits to other servers |
 //! | [`request_counters`] | requests so far, by method |
 //! | [`metrics`] | sizes and counts for monitoring, by HBase's names |
 //! | [`slow_log_table`] | slow and large calls as rows of hbase:slowlog |

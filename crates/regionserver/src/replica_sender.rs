@@ -1,5 +1,6 @@
-//! [`ReplicaSender`]: the interface to the sender of a default replica's events to secondary replicas
-//! on other servers. In a cluster the process sets one ([`ServerHooks`](crate::ServerHooks)).
+//! [`ReplicaSender`]: the interface to the sender of a default replica's events to secondary
+//! replicas on other servers. In a cluster the process sets one
+//! ([`ServerHooks`](crate::ServerHooks)).
 //!
 //! The reader of a stream ([`ReplicaStream`](evenkeel_region::region::ReplicaStream)) passes every
 //! event to it, in order, before it replays the event on secondary replicas of this server.

@@ -4,16 +4,16 @@
 //! | marker | for a secondary replica of HBase |
 //! |---|---|
 //! | FLUSH start | keeps the cells of the flush apart |
-//! | FLUSH commit, with families and without files | drops these cells |
+//! | FLUSH commit, with families, without files | drops these cells |
 //! | COMPACTION | reads these files from now on, instead of those |
-//! | REGION_OPEN, with the files of all families | reads exactly these files, and drops older cells |
+//! | REGION_OPEN, with the files of all families | reads just these files, drops older cells |
 //! | FLUSH commit, without families | shows cells of files up to its sequence id |
 //! | FLUSH cannot flush | knows that it misses nothing |
 //!
-//! **A call may be repeated**, if its reply is lost, so every marker may be. HBase would list a file
-//! twice that two FLUSH commits name. And its BULK_LOAD lists all files of the family a second time
-//! (`HRegion.replayWALBulkLoadEventMarker`). So new files of flushes and bulk loads are told by
-//! COMPACTION, without former files.
+//! **A call may be repeated**, if its reply is lost, so every marker may be. HBase would list a
+//! file twice that two FLUSH commits name. And its BULK_LOAD lists all files of the family a second
+//! time (`HRegion.replayWALBulkLoadEventMarker`). So new files of flushes and bulk loads are told
+//! by COMPACTION, without former files.
 //!
 //! A marker names the default replica, as in HBase's log; only the key of an entry names the
 //! secondary replica.

@@ -1,5 +1,5 @@
 //! [`RegionQueue`]: what a default replica's events become for each of its secondary replicas
-//! elsewhere, and the entries that are to be sent to them. Without I/O and tasks.
+//! elsewhere, and the queues of entries for them. Without I/O and tasks.
 //!
 //! ```text
 //!                opened elsewhere            flush of all began        its files are there
@@ -47,8 +47,8 @@ const CALL_BYTES: u64 = 256 << 10;
 /// Entries of a call.
 const CALL_ENTRIES_MAX: usize = 1000;
 
-/// The bytes of entries that are to be sent: of all secondary replicas, of those of one server (3/4
-/// of them), and of one (1/2). So a server that does not answer leaves space for others.
+/// The bytes of queued entries: of all secondary replicas, of those of one server (3/4 of them),
+/// and of one (1/2). So a server that does not answer leaves space for others.
 pub(super) struct SendBudget {
     all: Arc<Budget>,
     servers: Mutex<HashMap<String, Arc<Budget>>>,

@@ -335,8 +335,8 @@ impl Region {
         Snapshot { stores, number, marked, seq_id, region_seq_id, oldest_edits_ms }
     }
 
-    /// Swaps the lists of all stores of the flush at once. It cannot fail. Returns the names of each
-    /// store's new files.
+    /// Swaps the lists of all stores of the flush at once. It cannot fail. Returns the names of
+    /// each store's new files.
     fn commit_snapshots(&self, snapshot: &Snapshot<'_>, files: Vec<Vec<Arc<StoreFile>>>) -> Vec<Vec<String>> {
         let Snapshot { stores, seq_id, .. } = *snapshot;
         let swap = || stores.iter().zip(files).map(|(store, files)| store.swap_flush(files)).collect();
