@@ -148,8 +148,14 @@ impl ReplicaSenders {
         let mut regions = HashMap::new();
         for region in sent {
             let name = region.info().encoded_name();
-            let known = before.remove(name).filter(|known| known.is_of(region));
-            let known = known.unwrap_or_else(|| Arc::new(SentRegion::new(region, &self.shared.clock)));
+            let known = match before.remove(name) {
+                Some(known) if known.is_of(region) => known,
+                replaced => {
+                    // The region was closed and opened again since.
+                    replaced.into_iter().for_each(|gone| gone.close());
+                    Arc::new(SentRegion::new(region, &self.shared.clock))
+                }
+            };
             regions.insert(name.to_owned(), known);
         }
         let due: Vec<_> = regions.values().filter(|region| region.is_lookup_due(now)).cloned().collect();

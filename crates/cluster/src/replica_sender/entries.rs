@@ -1,19 +1,23 @@
-//! Log entries for secondary replicas: edits, and markers that this server's log does not have in
-//! this form.
+//! Log entries for secondary replicas: edits, and markers of the region's files.
 //!
 //! | marker | for a secondary replica of HBase |
 //! |---|---|
 //! | FLUSH start | keeps the cells of the flush apart |
-//! | FLUSH commit, with families, without files | drops these cells |
+//! | FLUSH commit, with families | reads the new files, and drops these cells |
 //! | COMPACTION | reads these files from now on, instead of those |
 //! | REGION_OPEN, with the files of all families | reads just these files, drops older cells |
 //! | FLUSH commit, without families | shows cells of files up to its sequence id |
 //! | FLUSH cannot flush | knows that it misses nothing |
 //!
-//! **A call may be repeated**, if its reply is lost, so every marker may be. HBase would list a
-//! file twice that two FLUSH commits name. And its BULK_LOAD lists all files of the family a second
-//! time (`HRegion.replayWALBulkLoadEventMarker`). So new files of flushes and bulk loads are told
-//! by COMPACTION, without former files.
+//! **Files that are known already.** HBase adds the files of FLUSH commit without a look at those
+//! that it has; then it reads a file twice until a compaction. That happens if a call is repeated
+//! whose reply was lost, as between HBase's servers. Where the sender knows that a file was listed,
+//! it omits the file. HBase's BULK_LOAD adds all files of the family a second time
+//! (`HRegion.replayWALBulkLoadEventMarker`). So new files of a bulk load are told by COMPACTION,
+//! without former files, which compares the names.
+//!
+//! New files of a flush are told by FLUSH commit only: HBase's open scanners then continue in them
+//! (`StoreScanner.updateReaders`).
 //!
 //! A marker names the default replica, as in HBase's log; only the key of an entry names the
 //! secondary replica.
@@ -78,24 +82,24 @@ impl EntryMaker {
         Arc::new(Entry::new(seq_id, self.clock.now_ms(), cells))
     }
 
-    /// A step of a flush of some families.
+    /// A step of a flush of some families, each with its new files.
     pub(super) fn flush(
         &self,
         action: FlushAction,
         seq_id: u64,
-        families: impl Iterator<Item = Bytes>,
+        stores: impl Iterator<Item = (Bytes, Vec<String>)>,
     ) -> Arc<Entry> {
-        let store = |family: Bytes| StoreFlushDescriptor {
+        let store = |(family, files): (Bytes, Vec<String>)| StoreFlushDescriptor {
             store_home_dir: String::from_utf8_lossy(&family).into_owned(),
             family_name: family,
-            flush_output: Vec::new(),
+            flush_output: files,
         };
         let marker = Marker::Flush(pb::FlushDescriptor {
             action: action as i32,
             table_name: self.table(),
             encoded_region_name: self.encoded_name(),
             flush_sequence_number: Some(seq_id),
-            store_flushes: families.map(store).collect(),
+            store_flushes: stores.map(store).collect(),
             region_name: Some(self.region.name().clone()),
         });
         self.marker(seq_id, &marker)

@@ -27,7 +27,7 @@
 //! copy that is in a socket's buffer during a call. A charge ends with the call, or when the entry
 //! is dropped. See [`SendBudget`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -121,6 +121,9 @@ struct Located {
     entries: VecDeque<Queued>,
     /// Edits behind the flush, while filling.
     held: VecDeque<Queued>,
+    /// The files of the last complete list, until a flush ends that has others: flushes that ended
+    /// before the list may be told after it.
+    listed: HashSet<String>,
 }
 
 impl Located {
@@ -202,11 +205,11 @@ impl Replica {
         }
     }
 
-    /// Every edit up to the open event's sequence id is in the listed files, and later ones were
-    /// not queued, or are held.
-    fn complete(&mut self, open: &Arc<Entry>, shown: &Arc<Entry>) {
+    /// Every edit up to the list's sequence id is in the listed files, and later ones were not
+    /// queued, or are held.
+    fn complete(&mut self, list: FileList) {
         let epoch = self.epoch;
-        for entry in [open, shown] {
+        for entry in [&list.open, &list.shown] {
             if self.epoch == epoch {
                 self.push(entry, false);
             }
@@ -215,7 +218,21 @@ impl Replica {
         if let Some(located) = self.located.as_mut().filter(|_| self.epoch == epoch) {
             located.entries.append(&mut located.held);
             located.phase = Phase::Live;
+            located.listed = list.names;
         }
+    }
+
+    /// Returns the new files of a flush without those that were listed, if any was.
+    fn without_listed(&mut self, files: &[FlushedStore]) -> Option<Vec<FlushedStore>> {
+        let listed = &mut self.located.as_mut()?.listed;
+        let is_listed = files.iter().flat_map(|(_, names)| names).any(|name| listed.contains(name));
+        if !is_listed {
+            listed.clear();
+            return None;
+        }
+        let mut files = files.to_vec();
+        files.iter_mut().for_each(|(_, names)| names.retain(|name| !listed.contains(name)));
+        Some(files)
     }
 
     fn locate(&mut self, found: Option<RegionLocation>, budget: &SendBudget) -> bool {
@@ -227,12 +244,22 @@ impl Replica {
             self.is_first |= self.last.replace(at.clone()).is_none_or(|last| last != at);
             tracing::info!(region = %at.region.name_text(), server = %at.server, "edits are sent to a secondary replica after the next flush of all families");
             let budgets = budget.of_replica(&at.server.host_port());
-            let (entries, held) = Default::default();
-            Located { at, budgets, phase: Phase::Waiting, entries, held }
+            let (entries, held, listed) = Default::default();
+            Located { at, budgets, phase: Phase::Waiting, entries, held, listed }
         });
         self.work.notify_one();
         true
     }
+}
+
+/// A family, and its new files.
+type FlushedStore = (Bytes, Vec<String>);
+
+/// The markers of a complete list of files, and the names in it.
+struct FileList {
+    open: Arc<Entry>,
+    shown: Arc<Entry>,
+    names: HashSet<String>,
 }
 
 /// What an event does not say about its region.
@@ -364,7 +391,7 @@ impl RegionQueue {
 
     fn start_flush(&mut self, seq_id: u64, families: &[Bytes], is_of_all: bool) {
         self.push_start();
-        let started = families.iter().cloned();
+        let started = families.iter().map(|family| (family.clone(), Vec::new()));
         if families.is_empty() {
             let entry = self.maker.flush(FlushAction::CannotFlush, seq_id, started);
             self.each(|replica| replica.push_live(&entry));
@@ -396,33 +423,50 @@ impl RegionQueue {
     fn change(&mut self, change: &FileChange, region: &impl RegionState) {
         match change {
             FileChange::Replaced { family, inputs, outputs } => {
-                self.replace_files(family, inputs, outputs, region);
+                self.tell_files((family, inputs, outputs), region, |_| true);
             }
             FileChange::Flushed { seq_id, files } => {
                 if self.starting.as_ref().is_some_and(|(flush, _)| flush == seq_id) {
                     self.push_start();
                 }
-                files.iter().for_each(|(family, names)| self.replace_files(family, &[], names, region));
-                let families = files.iter().map(|(family, _)| family.clone());
-                let entry = self.maker.flush(FlushAction::CommitFlush, *seq_id, families);
-                self.each(|replica| replica.push_live(&entry));
+                self.end_flush(*seq_id, files);
+                for (family, names) in files {
+                    self.tell_files((family, &[], names), region, |replica| !replica.is_live());
+                }
             }
         }
     }
 
-    fn replace_files(
+    fn end_flush(&mut self, seq_id: u64, files: &[FlushedStore]) {
+        let Self { maker, replicas, .. } = self;
+        let commit =
+            |files: Vec<FlushedStore>| maker.flush(FlushAction::CommitFlush, seq_id, files.into_iter());
+        let mut entry = None;
+        for (_, replica) in replicas.iter_mut().filter(|(_, replica)| replica.is_live()) {
+            match replica.without_listed(files) {
+                Some(others) => replica.push(&commit(others), false),
+                None => replica.push(entry.get_or_insert_with(|| commit(files.to_vec())), false),
+            }
+        }
+    }
+
+    /// Tells replicas of replaced files of a family.
+    fn tell_files(
         &mut self,
-        family: &Bytes,
-        inputs: &[String],
-        outputs: &[String],
+        (family, inputs, outputs): (&Bytes, &[String], &[String]),
         region: &impl RegionState,
+        is_due: impl Fn(&Replica) -> bool,
     ) {
         if inputs.is_empty() && outputs.is_empty() {
             return;
         }
         // HBase ignores a marker with a smaller sequence id than that of one before.
         let entry = self.maker.files(region.read_point(), family, inputs, outputs);
-        self.each(|replica| replica.push(&entry, false));
+        self.each(|replica| {
+            if is_due(replica) {
+                replica.push(&entry, false);
+            }
+        });
     }
 
     /// Completes the replicas whose gap is in files now.
@@ -433,8 +477,7 @@ impl RegionQueue {
                 continue;
             };
             if through >= from {
-                let (open, shown) = complete_list(maker, from, region);
-                replica.complete(&open, &shown);
+                replica.complete(complete_list(maker, from, region));
             }
         }
     }
@@ -444,8 +487,7 @@ impl RegionQueue {
         let Self { maker, replicas, .. } = self;
         for (_, replica) in replicas {
             if replica.located.as_ref().is_some_and(|located| is_due(located.phase)) {
-                let (open, shown) = complete_list(maker, region.read_point(), region);
-                replica.complete(&open, &shown);
+                replica.complete(complete_list(maker, region.read_point(), region));
             }
         }
     }
@@ -478,10 +520,12 @@ impl RegionQueue {
     }
 }
 
-/// The markers that list all files: these have every edit up to `seq_id`.
-fn complete_list(maker: &EntryMaker, seq_id: u64, region: &impl RegionState) -> (Arc<Entry>, Arc<Entry>) {
-    let open = maker.open(region.open_event(seq_id));
-    (open, maker.flush(FlushAction::CommitFlush, seq_id, std::iter::empty()))
+/// Lists all files: these have every edit up to `seq_id` that a secondary replica needs.
+fn complete_list(maker: &EntryMaker, seq_id: u64, region: &impl RegionState) -> FileList {
+    let event = region.open_event(seq_id);
+    let names = event.stores.iter().flat_map(|store| store.store_file.iter().cloned()).collect();
+    let shown = maker.flush(FlushAction::CommitFlush, seq_id, std::iter::empty());
+    FileList { open: maker.open(event), shown, names }
 }
 
 #[cfg(test)]

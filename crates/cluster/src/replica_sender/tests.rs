@@ -331,6 +331,21 @@ fn a_silent_server_does_not_hold_back_others() {
 }
 
 #[test]
+fn a_region_that_opens_again_leaves_no_task() {
+    let (scene, replica) = Scene::replaying();
+    let before = Arc::downgrade(&scene.senders.of(&scene.primary()).expect("known"));
+    scene.sender.close_for(None);
+    scene.sender.open();
+    // Both between two looks at the regions.
+    let online = scene.sender.transitions.server().regions().all();
+    let look = async { scene.senders.look(&online, clock::monotonic()) };
+    scene.runtime.block_on(look);
+    scene.until("the tasks of before end", || before.upgrade().is_none());
+    put(&scene.primary(), "b");
+    scene.until("the edits are seen", || has_row(&replica, "a") && has_row(&replica, "b"));
+}
+
+#[test]
 fn a_region_that_closes_leaves_no_task() {
     let (scene, _replica) = Scene::replaying();
     let primary = scene.primary();

@@ -142,15 +142,18 @@ fn describe_marker(seq_id: u64, marker: &Marker) -> String {
         Marker::Flush(flush) => {
             assert_eq!((flush.flush_sequence_number(), &*flush.table_name), (seq_id, &b"t"[..]));
             assert_eq!(&*flush.encoded_region_name, info().encoded_name().as_bytes());
-            assert!(flush.store_flushes.iter().all(|store| store.flush_output.is_empty()));
             let action = match flush.action() {
                 FlushAction::StartFlush => "start",
                 FlushAction::CommitFlush => "commit",
                 FlushAction::CannotFlush => "cannot",
                 FlushAction::AbortFlush => "abort",
             };
-            let families: Vec<_> = flush.store_flushes.iter().map(|one| family(&one.family_name)).collect();
-            format!("{action}{seq_id}({})", families.join(" "))
+            let names = |names: &[String]| names.iter().map(|name| format!(":{name}")).collect::<String>();
+            let store = |store: &pb::flush_descriptor::StoreFlushDescriptor| {
+                format!("{}{}", family(&store.family_name), names(&store.flush_output))
+            };
+            let stores: Vec<_> = flush.store_flushes.iter().map(store).collect();
+            format!("{action}{seq_id}({})", stores.join(" "))
         }
         Marker::Compaction(files) => {
             assert_eq!(&*files.encoded_region_name, info().encoded_name().as_bytes());
@@ -197,10 +200,10 @@ fn a_flush_is_told_by_its_begin_and_end() {
     assert_eq!(fixture.sent(1), "6 7", "edits of the flush come before its marker");
     fixture.edits([9]);
     fixture.take(flushed(8, flush_of(8, &[F, G])));
-    assert_eq!(fixture.sent(1), "start8(f g) 9 files1000(f >new8) files1000(g >new8) commit8(f g)");
+    assert_eq!(fixture.sent(1), "start8(f g) 9 commit8(f:new8 g:new8)");
     fixture.start(10, &[G], false);
     fixture.take(flushed(9, flush_of(10, &[G])));
-    assert_eq!(fixture.sent(1), "start10(g) files1000(g >new10) commit10(g)");
+    assert_eq!(fixture.sent(1), "start10(g) commit10(g:new10)");
     fixture.start(11, &[], true);
     fixture.take(flushed(11, FileChanges::default()));
     assert_eq!(fixture.sent(1), "cannot11()");
@@ -209,6 +212,23 @@ fn a_flush_is_told_by_its_begin_and_end() {
     fixture.start(13, &[F], false);
     fixture.edits([14]);
     assert_eq!(fixture.sent(1), "start12(f) start13(f) 14");
+}
+
+/// Two flushes have ended before the first is told: the list has the files of both.
+#[test]
+fn a_file_that_was_listed_is_not_added_again() {
+    let mut fixture = Fixture::live(&[1]);
+    let listed = |seq_id| {
+        let files = vec![(F, vec!["x".to_owned()]), (G, vec![format!("new{seq_id}")])];
+        flushed(seq_id, FileChanges::Known(vec![FileChange::Flushed { seq_id, files }]))
+    };
+    fixture.start(6, &[F, G], true);
+    fixture.take(listed(6));
+    assert_eq!(fixture.sent(1), "start6(f g) commit6(f g:new6)");
+    fixture.start(7, &[F], false);
+    fixture.take(flushed(7, flush_of(7, &[F])));
+    fixture.take(listed(8));
+    assert_eq!(fixture.sent(1), "start7(f) commit7(f:new7) commit8(f:x g:new8)", "names are unique");
 }
 
 #[test]
@@ -349,7 +369,7 @@ fn without_replicated_edits_all_files_are_listed_at_once() {
     assert_eq!(fixture.sent(1), "open1000(f:x g:x) commit1000()");
     fixture.start(8, &[F, G], true);
     fixture.take(flushed(8, flush_of(8, &[F])));
-    assert_eq!(fixture.sent(1), "start8(f g) files1000(f >new8) commit8(f)");
+    assert_eq!(fixture.sent(1), "start8(f g) commit8(f:new8)");
     fixture.take(flushed(0, FileChanges::Unknown));
     assert_eq!(fixture.sent(1), "open1000(f:x g:x) commit1000()");
 }

@@ -296,7 +296,7 @@ mod tests {
         (1000, vec![markers::cell(b"", 1, &Marker::Compaction(pb::CompactionDescriptor::default()))])
     }
 
-    /// As Evenkeel's sender tells of a flush: new files first, then that it has ended.
+    /// A list of all files after a gap, a flush, and compactions.
     #[test]
     fn markers_of_evenkeel_s_sender_are_replayed() {
         let open = pb::RegionEventDescriptor {
