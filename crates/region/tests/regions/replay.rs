@@ -413,8 +413,11 @@ fn a_reader_elsewhere_is_told_of_flushes_and_files() {
     assert_eq!((open.log_sequence_number(), &open.stores[0].store_file), (7, outputs));
 }
 
+/// The families of a flush, each with its new files.
+type FlushedFiles = Vec<(bytes::Bytes, Vec<String>)>;
+
 /// The change of an event that is about one flush, and the sequence id of the event.
-fn flush_in(event: &ReplicaEvent) -> ((u64, Vec<(bytes::Bytes, Vec<String>)>), u64) {
+fn flush_in(event: &ReplicaEvent) -> ((u64, FlushedFiles), u64) {
     match event {
         ReplicaEvent::Flushed { through, changes: FileChanges::Known(changes) } => match &changes[..] {
             [FileChange::Flushed { seq_id, files }] => ((*seq_id, files.clone()), *through),
