@@ -300,7 +300,7 @@ const EDIT_WAIT: Duration = Duration::from_secs(10);
 
 impl Client {
     fn put(&self, row: &str) {
-        let put = Put::new(row.to_owned()).column("f", "q", "v");
+        let put = Put::new(row).column("f", "q", "v");
         self.runtime.block_on(self.connection.table(table()).put(put)).expect("written");
     }
 
@@ -315,7 +315,7 @@ impl Client {
         let descriptor = TableDescriptor::new(source.clone()).with_family(family);
         self.runtime.block_on(async {
             self.connection.admin().create_table(&descriptor, &[]).await.expect("created");
-            let put = Put::new(row.to_owned()).column("f", "q", "v");
+            let put = Put::new(row).column("f", "q", "v");
             self.connection.table(source.clone()).put(put).await.expect("written");
         });
         self.flush(&source);
