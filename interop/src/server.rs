@@ -287,12 +287,13 @@ impl StockJvm {
     }
 }
 
-/// As [`start_stock`], with its info ports, which [`Server::page`] reads. It has no pages of HTML.
+/// As [`start_stock_with`], with its info ports, which [`Server::page`] reads. It has no pages of
+/// HTML.
 ///
 /// # Errors
 /// As [`start_stock`].
-pub fn start_stock_with_info() -> Result<Server, String> {
-    start_stock_in(&StockJvm::small(), &[], true)
+pub fn start_stock_with_info(own: &[(String, String)]) -> Result<Server, String> {
+    start_stock_in(&StockJvm::small(), own, true)
 }
 
 /// As [`start_stock_with`], in a given JVM.

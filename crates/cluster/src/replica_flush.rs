@@ -5,9 +5,10 @@
 //! default replica ([`Region::resume_replay`]). Without a request that would be the next flush,
 //! which may be an hour away. The server of a default replica logs a marker even if it has nothing
 //! to flush, and sends it or a list of its files, if it replicates edits to other servers. A
-//! request that fails or has no effect is repeated after [`REQUEST_PAUSE`]. Another one is not, as
-//! long as the same secondary replica waits: if the server sends nothing, further flushes would be
-//! of no use.
+//! request that fails or has no effect is repeated after [`REQUEST_PAUSE`]. If it has an effect and
+//! the same secondary replica still waits, the pause doubles each time, up to
+//! [`REQUEST_PAUSE_MAX`]: what the server sent may be lost, but if it sends nothing, further
+//! flushes are of no use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -23,8 +24,10 @@ use tokio::time::sleep;
 
 /// How often the secondary replicas are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The time between two requests for the same region.
+/// The time between two requests for the same region, until one has an effect.
 const REQUEST_PAUSE: Duration = Duration::from_secs(30);
+/// The maximum of that time.
+const REQUEST_PAUSE_MAX: Duration = Duration::from_secs(16 * 60);
 /// Tries of a call after the first. The next round tries again.
 const RETRIES: u32 = 2;
 
@@ -82,7 +85,8 @@ struct Request<T> {
     /// A secondary replica that was opened again is another one.
     replica: Weak<T>,
     at: Instant,
-    is_answered: bool,
+    /// The time before the next request.
+    pause: Duration,
 }
 
 /// The requests for secondary replicas that wait, by an id of these.
@@ -100,17 +104,18 @@ impl<T: Identified> Requests<T> {
         self.0.retain(|_, request| request.replica.strong_count() > 0);
         for (id, request) in &mut self.0 {
             // One that replays, and waits again later, needs another flush.
-            request.is_answered &= waiting.iter().any(|replica| replica.id() == id);
+            if waiting.iter().all(|replica| replica.id() != id) {
+                request.pause = REQUEST_PAUSE;
+            }
         }
         let mut due = waiting;
         due.retain(|replica| {
             let before = self.0.get(replica.id());
             let before = before.filter(|request| request.replica.as_ptr() == Arc::as_ptr(replica));
-            let is_due = before.is_none_or(|request| {
-                !request.is_answered && now.saturating_duration_since(request.at) >= REQUEST_PAUSE
-            });
+            let pause = before.map_or(REQUEST_PAUSE, |request| request.pause);
+            let is_due = before.is_none_or(|request| now.saturating_duration_since(request.at) >= pause);
             if is_due {
-                let request = Request { replica: Arc::downgrade(replica), at: now, is_answered: false };
+                let request = Request { replica: Arc::downgrade(replica), at: now, pause };
                 self.0.insert(replica.id().to_owned(), request);
             }
             is_due
@@ -118,9 +123,11 @@ impl<T: Identified> Requests<T> {
         due
     }
 
-    /// No further flush is requested for this replica.
+    /// The request for this replica had an effect.
     fn answered(&mut self, replica: &T) {
-        self.0.get_mut(replica.id()).into_iter().for_each(|request| request.is_answered = true);
+        if let Some(request) = self.0.get_mut(replica.id()) {
+            request.pause = (request.pause * 2).min(REQUEST_PAUSE_MAX);
+        }
     }
 }
 
@@ -199,16 +206,22 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_had_an_effect_is_not_requested_again() {
-        let (mut requests, now) = (Requests::default(), clock::monotonic());
+    fn a_flush_that_had_an_effect_is_requested_again_more_and_more_rarely() {
+        let (mut requests, mut now) = (Requests::default(), clock::monotonic());
         let replica = Arc::new("1");
         assert_eq!(requests.due(vec![Arc::clone(&replica)], now).len(), 1);
-        requests.answered(&replica);
-        assert!(requests.due(vec![Arc::clone(&replica)], now + REQUEST_PAUSE * 100).is_empty());
+        for pauses in [2, 4, 8, 16, 32, 32] {
+            requests.answered(&replica);
+            let next = now + REQUEST_PAUSE * pauses;
+            assert!(requests.due(vec![Arc::clone(&replica)], next - PERIOD).is_empty());
+            assert_eq!(requests.due(vec![Arc::clone(&replica)], next).len(), 1);
+            now = next;
+        }
         // It replays, and waits again later.
         assert!(requests.due(Vec::new(), now).is_empty());
         assert!(requests.due(vec![Arc::clone(&replica)], now).is_empty(), "too soon");
-        assert_eq!(requests.due(vec![Arc::clone(&replica)], now + REQUEST_PAUSE).len(), 1);
+        now += REQUEST_PAUSE;
+        assert_eq!(requests.due(vec![Arc::clone(&replica)], now).len(), 1);
         requests.answered(&replica);
         let again = Arc::new("1");
         assert_eq!(requests.due(vec![again], now + REQUEST_PAUSE).len(), 1);

@@ -1,5 +1,5 @@
-//! [`MasterSource`]: the master's metrics by HBase's names: sub=Server, AssignmentManager and IPC
-//! of the master's beans.
+//! [`MasterSource`]: the master's metrics by HBase's names: sub=Server, AssignmentManager,
+//! Snapshots and IPC of the master's beans.
 //!
 //! The embedded master opens and closes regions itself, so no region is in transition for longer
 //! than that takes, and no server dies except the process. HBase's metrics of procedures that do
@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Weak};
 
-use evenkeel_metrics::{Record, Source};
+use evenkeel_metrics::{Ranges, Record, Source};
 use evenkeel_regionserver::metrics::ipc;
 use evenkeel_rpc::{Executor, RpcMonitor};
 
@@ -30,6 +30,7 @@ impl Source for MasterSource {
         let Some(master) = self.master.upgrade() else { return };
         records.push(self.server(&master));
         records.push(assignment(&master));
+        records.extend(snapshots(&master));
         let of_master = ("Master", "master");
         records.push(ipc::record(of_master, self.rpc.metrics(), &self.rpc.stats(), &self.executor));
     }
@@ -69,6 +70,22 @@ impl MasterSource {
             );
         record
     }
+}
+
+/// The times of snapshots (`MetricsSnapshotSource`); `None` before the first one, as in HBase.
+pub(crate) fn snapshots(master: &Master) -> Option<Record> {
+    let times = &master.snapshot_procedures.times;
+    let times = [
+        ("snapshotTime", "Time it takes to finish snapshot()", &times.taken),
+        ("snapshotRestoreTime", "Time it takes to finish restoreSnapshot()", &times.restored),
+        ("snapshotCloneTime", "Time it takes to finish cloneSnapshot()", &times.cloned),
+    ];
+    let is_any = times.iter().any(|(_, _, times)| times.snapshot().count() > 0);
+    let mut record = Record::new("Snapshots", "master", "name=Master,sub=Snapshots");
+    for (name, description, times) in times {
+        record.histogram(name, description, Ranges::Time, &times.interval());
+    }
+    is_any.then_some(record)
 }
 
 /// Regions that should be open and are not count as regions in transition.

@@ -28,7 +28,8 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
-use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
+use evenkeel_common::{ErrorKind, HBaseError, Result, TableName, clock};
+use evenkeel_metrics::Histogram;
 use evenkeel_protocol::pb;
 use parking_lot::Mutex;
 
@@ -51,6 +52,23 @@ pub struct SnapshotProcedures {
     restoring: Mutex<HashMap<TableName, u64>>,
     /// Names of recovery snapshots that are being taken.
     recovery_names: Mutex<HashSet<String>>,
+    pub(crate) times: SnapshotTimes,
+}
+
+/// The times of procedures that succeeded (`MetricsSnapshot`).
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotTimes {
+    pub(crate) taken: Histogram,
+    pub(crate) restored: Histogram,
+    pub(crate) cloned: Histogram,
+}
+
+/// Runs a procedure, and records its time if it succeeds.
+fn timed<T>(times: &Histogram, procedure: impl FnOnce() -> Result<T>) -> Result<T> {
+    let began = clock::monotonic();
+    let outcome = procedure()?;
+    times.record_time(clock::since(began));
+    Ok(outcome)
 }
 
 /// Returns true if a procedure of `key` is still running; removes procedures from `known` that the

@@ -4,11 +4,17 @@
 //! |---|---|
 //! | [`server_metrics`] | names, types and values of `/jmx` and `/prometheus` after a known load |
 //!
-//! Random operations (`evenkeel.interop.differential.Differential`) are in this file. Their test
-//! sorts first by name, since stock HBase shows some metrics of a region only after 45 s.
-//! `EVENKEEL_INTEROP_OPS` and `EVENKEEL_INTEROP_SEED` change their length and seed. With
-//! `EVENKEEL_INTEROP_TARGET=stock` both sides are the one stock server, which must agree with
-//! itself.
+//! Random operations on random tables (`evenkeel.interop.differential.Differential`) are in this
+//! file. Their test sorts first by name, since stock HBase shows some metrics of a region only
+//! after 45 s. With `EVENKEEL_INTEROP_TARGET=stock` both sides are the one stock server, which must
+//! agree with itself. Variables change the form of the run:
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `EVENKEEL_INTEROP_OPS` | the number of operations; 0: without end, until a difference |
+//! | `EVENKEEL_INTEROP_MINUTES` | the run ends with the first table that ends after this time |
+//! | `EVENKEEL_INTEROP_SEED` | the seed of all tables and operations |
+//! | `EVENKEEL_INTEROP_TABLE` | the number of the first table, as a failed run reports it |
 
 #![forbid(unsafe_code)]
 
@@ -18,10 +24,24 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use interop::{Server, java, start_stock_with_info, target};
 
+/// Operations of the form that CI runs.
+const OPERATIONS: u64 = 60_000;
+/// The time that this form may take on a busy machine.
+const DEADLINE_SECS: u64 = 1800;
+
+/// Settings of the stock server: the form of ZSTD that needs no native library, and short periods
+/// of the chores that remove the parents of splits and merges, until which it refuses further ones.
+const STOCK_SETTINGS: [(&str, &str); 3] = [
+    ("hbase.io.compress.zstd.codec", "org.apache.hadoop.hbase.io.compress.zstd.ZstdCodec"),
+    ("hbase.hfile.compaction.discharger.interval", "1000"),
+    ("hbase.catalogjanitor.interval", "2000"),
+];
+
 /// The stock server that all tests compare with.
 fn reference() -> &'static Server {
     static REFERENCE: OnceLock<Result<Server, String>> = OnceLock::new();
-    let stock = REFERENCE.get_or_init(start_stock_with_info);
+    let own = STOCK_SETTINGS.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let stock = REFERENCE.get_or_init(|| start_stock_with_info(&own));
     stock.as_ref().unwrap_or_else(|why| panic!("no stock server: {why}"))
 }
 
@@ -48,8 +68,23 @@ fn arguments(letter: char, server: &Server) -> impl Iterator<Item = String> {
     server.client_settings().into_iter().map(move |(key, value)| format!("-{letter}{key}={value}"))
 }
 
-fn run(seed: u64, ops: u64) {
-    let mut args = vec!["--ops".to_owned(), ops.to_string(), "--seed".to_owned(), seed.to_string()];
+/// The seconds after which a run is stuck.
+fn deadline_secs(ops: u64, minutes: u64) -> u64 {
+    match (ops, minutes) {
+        (0, 0) => u64::MAX,
+        _ => DEADLINE_SECS.max(ops / 20) + 60 * minutes,
+    }
+}
+
+#[test]
+fn random_operations() {
+    let _turn = turn();
+    let minutes = number("EVENKEEL_INTEROP_MINUTES", 0);
+    let ops = number("EVENKEEL_INTEROP_OPS", if minutes == 0 { OPERATIONS } else { 0 });
+    let (seed, table) = (number("EVENKEEL_INTEROP_SEED", 1), number("EVENKEEL_INTEROP_TABLE", 0));
+    let numbers = [("--ops", ops), ("--minutes", minutes), ("--seed", seed), ("--table", table)];
+    let mut args: Vec<String> =
+        numbers.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect();
     // Without B both tables are on A's server.
     args.extend(arguments('A', reference()));
     if !std::ptr::eq(reference(), tested()) {
@@ -57,14 +92,9 @@ fn run(seed: u64, ops: u64) {
     }
     let run = java("evenkeel.interop.differential.Differential", &args)
         .label("differential")
-        .deadline_secs(900)
+        .deadline_secs(deadline_secs(ops, minutes))
         .run();
     let output = run.unwrap_or_else(|why| panic!("{why}"));
-    assert!(output.success, "{}\n{}\n{}", output.end, output.stdout, output.stderr);
-}
-
-#[test]
-fn random_operations() {
-    let _turn = turn();
-    run(number("EVENKEEL_INTEROP_SEED", 1), number("EVENKEEL_INTEROP_OPS", 20_000));
+    println!("{}", output.stdout);
+    assert!(output.success, "seed {seed}: {}\n{}\n{}", output.end, output.stdout, output.stderr);
 }

@@ -21,7 +21,7 @@ use evenkeel_region::store_file_tracker::{TRACKER_IMPL, TrackerImpl, validate_pr
 use super::layout::Layout;
 use super::store::Snapshot;
 use super::verify::verify;
-use super::{check_name, check_not_expired, is_running, table_of, text_of};
+use super::{check_name, check_not_expired, is_running, table_of, text_of, timed};
 use crate::change_intent::ChangeIntent;
 use crate::meta::{MetaChange, MetaRegion, TableState};
 use crate::tables::{Nonce, changed, checks, with_merge_parents};
@@ -89,7 +89,9 @@ impl Master {
                 master.check_absent(&name)?;
                 let _planned = master.plan_new_table(&name, snapshot.regions.len())?;
                 let _files_stay = master.cleaners.pause();
-                master.clone_now(&snapshot, Arc::new(descriptor))
+                timed(&master.snapshot_procedures.times.cloned, || {
+                    master.clone_now(&snapshot, Arc::new(descriptor))
+                })
             },
         )
     }
@@ -143,7 +145,7 @@ impl Master {
                 check_restorable(&table)?;
                 let _planned = master.plan_restored_table(&name, snapshot.regions.len())?;
                 let _files_stay = master.cleaners.pause();
-                master.restore_now(&snapshot, &table)
+                timed(&master.snapshot_procedures.times.restored, || master.restore_now(&snapshot, &table))
             },
         )
     }

@@ -19,7 +19,7 @@ use evenkeel_region::{layout, snapshot_manifest};
 use prost::Message;
 
 use super::store::{LAYOUT_VERSION, NEW_INFO_BYTES_MAX, Snapshot};
-use super::{TTL_SECONDS_MAX, check_name, check_not_expired, is_running, table_of, text_of};
+use super::{TTL_SECONDS_MAX, check_name, check_not_expired, is_running, table_of, text_of, timed};
 use crate::meta::TableState;
 use crate::mob::files_of_mob_region;
 use crate::tables::checks::check_directory_name;
@@ -61,7 +61,10 @@ impl Master {
             let _lock = master.lock_table(&table)?;
             let _files_stay = master.cleaners.pause();
             let activity = activity::begin(ActivityKind::Snapshot, format!("{name} of {table}"));
-            master.take_now(snapshot, &table, &activity).inspect_err(|error| {
+            let taken = timed(&master.snapshot_procedures.times.taken, || {
+                master.take_now(snapshot, &table, &activity)
+            });
+            taken.inspect_err(|error| {
                 activity.fail(error);
                 master.discard_snapshot(&name);
             })

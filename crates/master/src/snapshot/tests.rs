@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, Result, TableName};
 use evenkeel_fs::{FileSystem, Op};
+use evenkeel_metrics::Value;
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::snapshot_description::Type;
 use prost::Message;
@@ -177,6 +178,29 @@ fn a_damaged_snapshot_in_the_layout_of_098_keeps_the_archive() {
     clean(&cluster);
     assert!(cluster.memory.exists(&path("archive/data/default/t")).expect("looked"));
     assert_eq!(cluster.run(clone).expect_err("refused").kind(), ErrorKind::CorruptedSnapshot);
+}
+
+#[test]
+fn procedures_that_succeed_are_timed() {
+    let counts = |cluster: &Cluster| {
+        let record = crate::metrics::snapshots(cluster.master())?;
+        let count_of = |name: &str| {
+            let name = format!("{name}_num_ops");
+            record.all_metrics().find(|metric| metric.name() == name).map(|metric| metric.value)
+        };
+        let names = ["SnapshotTime", "SnapshotCloneTime", "SnapshotRestoreTime"];
+        Some(names.map(|name| count_of(name).expect("it is shown")))
+    };
+    let cluster = Cluster::with_table();
+    assert_eq!(counts(&cluster), None, "there is no bean before the first snapshot");
+    cluster.run(take).expect("taken");
+    cluster.run(take).expect_err("it exists");
+    cluster.run(clone).expect("cloned");
+    cluster.run(clone).expect_err("it exists");
+    assert_eq!(counts(&cluster), Some([1, 1, 0].map(Value::Counter)));
+    cluster.run(disable).expect("disabled");
+    cluster.run(restore).expect("restored");
+    assert_eq!(counts(&cluster), Some([1, 1, 1].map(Value::Counter)));
 }
 
 #[test]

@@ -165,7 +165,8 @@ impl Mvcc {
         }
     }
 
-    /// Moves both points up to `number` while a region opens. No write may be pending.
+    /// Moves both points up to `number`: a region opens, or a secondary replica, which has no
+    /// writes of its own, has replayed an edit. No write may be pending.
     pub fn advance_to(&self, number: u64) {
         let mut inner = self.inner.lock();
         debug_assert!(inner.pending.is_empty());

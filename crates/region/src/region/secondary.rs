@@ -31,10 +31,17 @@
 //! lets the replica replay nothing ([`Region::block_replay`]), and may drop what it has replayed
 //! ([`Region::drop_replayed`]).
 //!
+//! **Files ahead of the edits.** A refresh shows all files that it finds. If edits were lost, or a
+//! sender is behind, a file of one family may have edits whose cells in other families come later:
+//! until then a read sees a part of these edits. HBase shows only the files of the markers that it
+//! has replayed, but its periodic refresh has the same effect.
+//!
 //! **Files that vanish.** The default replica may archive a file while it is read here. An open
 //! file can be read until the archive's cleaner deletes it, and a file that is opened is also
 //! looked up in the archive. So a refresh must succeed more often than the cleaner's time to live.
-//! If it does not, reads are disabled ([`Region::set_reads_enabled`]).
+//! If the periodic refresh does not, it disables reads ([`Region::set_reads_enabled`]). A flush
+//! that fails deletes the files that it has installed: if a refresh has found them before, the
+//! replayed cells in them are missing until the next flush.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,8 +61,10 @@ pub(super) struct ReplayState {
     gap_end: u64,
     /// Every edit up to here is in the files that are read.
     in_files: u64,
-    /// The last edit in the MemStore.
+    /// The last edit that was added to the MemStore.
     replayed: u64,
+    /// The last edit that was handed over; those that were not added are missing.
+    offered: u64,
     /// The first edit in the MemStore that is not shown, because of a gap; `u64::MAX` if there is
     /// none.
     hidden_from: u64,
@@ -71,6 +80,7 @@ impl Default for ReplayState {
             gap_end: u64::MAX,
             in_files: 0,
             replayed: 0,
+            offered: 0,
             hidden_from: u64::MAX,
             is_blocked: false,
             is_flush_requested: false,
@@ -206,6 +216,7 @@ impl Region {
         if *updates != Phase::Open {
             return Err(self.not_serving());
         }
+        replayed.offered = replayed.offered.max(seq_id);
         if seq_id <= replayed.gap_end.max(replayed.in_files).max(replayed.replayed) {
             return Ok(false);
         }
@@ -226,10 +237,14 @@ impl Region {
 
     /// Begins or continues to replay: edits up to `seq_id` may be missing, later ones will be
     /// replayed. They are shown when [`Region::refresh_after`] was told that those up to `seq_id`
-    /// are in files. Does nothing while the replay is blocked.
+    /// are in files, and so are all that were handed over before. Does nothing while the replay is
+    /// blocked.
     pub fn resume_replay(&self, seq_id: u64) {
         let mut replayed = self.replayed.lock();
         if !replayed.is_blocked {
+            // Two senders may hand over edits: those of a new default replica come before the rest
+            // of the log of the one before.
+            let seq_id = seq_id.max(replayed.offered);
             let gap_end = Some(replayed.gap_end).filter(|end| *end < u64::MAX);
             replayed.gap_end = gap_end.map_or(seq_id, |end| end.max(seq_id));
         }

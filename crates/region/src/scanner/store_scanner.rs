@@ -283,6 +283,8 @@ impl<L: LeafScanner> StoreScanner<L> {
                 }
             }
             if !self.follow(code, filter)? {
+                let is_finished = filter.as_ref().is_some_and(|filter| filter.filter_all_remaining());
+                self.done |= is_finished && self.looks_ahead(code, context);
                 return Ok(true);
             }
             if context.size_reached(LimitScope::BetweenCells)
@@ -324,11 +326,7 @@ impl<L: LeafScanner> StoreScanner<L> {
 
     /// Moves as `code` directs. Returns true if the row continues.
     fn follow(&mut self, code: MatchCode, filter: &mut FilterSlot) -> TryResult<bool> {
-        if code.includes()
-            && self.limit >= 0
-            && self.cells_in_row >= self.limit + self.offset
-            && self.cells_in_row > self.offset
-        {
+        if code.includes() && self.is_at_limit() {
             return self.end_row();
         }
         match code {
@@ -349,6 +347,21 @@ impl<L: LeafScanner> StoreScanner<L> {
             }
         }
         Ok(true)
+    }
+
+    /// Returns true if HBase asks the filter about the first cell of the next row before it
+    /// returns this one: it seeks there and goes on. A filter that is finished only until its reset
+    /// then ends the scan of the family.
+    fn looks_ahead(&self, code: MatchCode, context: &ScannerContext) -> bool {
+        let ends_row = matches!(code, MatchCode::SeekNextRow | MatchCode::IncludeAndSeekNextRow);
+        ends_row
+            && !context.size_reached(LimitScope::BetweenCells)
+            && !(code.includes() && (context.batch_reached() || self.is_at_limit()))
+    }
+
+    /// Returns true if the row has as many cells as the scan takes of each family.
+    fn is_at_limit(&self) -> bool {
+        self.limit >= 0 && self.cells_in_row >= self.limit + self.offset && self.cells_in_row > self.offset
     }
 
     fn end_row(&mut self) -> TryResult<bool> {

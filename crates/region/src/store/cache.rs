@@ -532,9 +532,12 @@ mod tests {
         let (id, told) = hot_blocks(&test, &cache);
         assert_eq!(cache.cached_files(&[id])[0].blocks, 0);
         let (latch, name) = (Latch::new(), test.store.files()[0].name.clone());
-        faulty.inject(Fault::on(Op::Read, &name).waits_for(&latch));
+        // The scans of before may still read ahead.
+        faulty.inject(Fault::on(Op::Read, &name).of_thread("fetch").waits_for(&latch));
         let fetched = std::thread::scope(|scope| {
-            let fetch = scope.spawn(|| test.store.fetch_blocks(id, &told, 4, &mut |_| true));
+            let fetch = std::thread::Builder::new().name("fetch".to_owned());
+            let fetch = fetch.spawn_scoped(scope, || test.store.fetch_blocks(id, &told, 4, &mut |_| true));
+            let fetch = fetch.expect("it starts");
             latch.wait_for_arrival();
             test.compact(true, u64::MAX).expect("compacted");
             assert_eq!(test.store.archive_replaced(), Ok(0), "a fetch does not hold the file");

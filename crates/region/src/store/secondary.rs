@@ -111,8 +111,11 @@ impl Store {
     fn open_found(&self, found: &[FileStatus]) -> Result<Vec<Arc<StoreFile>>> {
         let state = self.state.load_full();
         let mut files = Vec::with_capacity(found.len());
-        // Replaced files stay in the directory while the default replica reads them.
-        let replaced: BTreeSet<String> = state.files.iter().flat_map(|file| file.replaces()).collect();
+        // Replaced files stay in the directory while the default replica reads them. A file that is
+        // gone replaces nothing: the default replica deletes the output of a compaction that fails.
+        let listed: BTreeSet<&str> = found.iter().map(FileStatus::name).collect();
+        let served = state.files.iter().filter(|file| listed.contains(file.name()));
+        let replaced: BTreeSet<String> = served.flat_map(|file| file.replaces()).collect();
         for status in found.iter().filter(|status| !replaced.contains(status.name())) {
             match state.files.iter().find(|file| file.name() == status.name()) {
                 Some(open) => files.push(Arc::clone(open)),

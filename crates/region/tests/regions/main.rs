@@ -5,6 +5,7 @@ mod bulk_load;
 mod cells;
 mod concurrency;
 mod durability;
+mod filters;
 mod flush_policy;
 mod foreign_files;
 mod harness;

@@ -109,6 +109,22 @@ fn a_secondary_does_not_archive_what_the_primary_reads() {
 }
 
 #[test]
+fn the_output_of_a_failed_compaction_takes_no_input_with_it() {
+    let cluster = with_files(&["a", "b"]);
+    let secondary = cluster.open_secondary().expect("opened");
+    let reader = cluster.region().scanner(Scan::default()).expect("opened");
+    cluster.region().compact(None, true).expect("compacted");
+    assert!(secondary.refresh_store_files().expect("refreshed"));
+    // As if the default replica could not open it.
+    let [output] = &cluster.region().stores()[0].files()[..] else { panic!("one file") };
+    let dir = layout::region_dir(Path::new(ROOT), cluster.region().info()).join("f");
+    assert!(cluster.memory.delete(&dir.join(&output.name)).expect("deleted"));
+    assert!(secondary.refresh_store_files().expect("refreshed"));
+    assert_eq!(rows(&secondary), ["a", "b"]);
+    drop(reader);
+}
+
+#[test]
 fn a_file_that_is_archived_while_it_is_opened_is_found_there() {
     let cluster = with_files(&["a"]);
     let name = cluster.region().stores()[0].files()[0].name.clone();

@@ -90,7 +90,8 @@ impl Replication<'_> {
 
     fn replay(&self, event: ReplicaEvent) {
         match event {
-            ReplicaEvent::Edits { .. } if self.server.memory.is_full() && !self.replicas.is_empty() => {
+            // Those elsewhere do without the memory here.
+            ReplicaEvent::Edits { .. } if self.server.memory.is_full() && self.needs_memory() => {
                 self.stream.stop();
                 self.replicas.iter().for_each(|replica| replica.suspend_replay());
             }
@@ -109,6 +110,12 @@ impl Replication<'_> {
             ReplicaEvent::FlushStarted { .. } => {}
             ReplicaEvent::Flushed { through, .. } => self.refresh_all(through),
         }
+    }
+
+    /// Returns true if a replica here takes edits into a MemStore with a limit; that of hbase:meta
+    /// has none.
+    fn needs_memory(&self) -> bool {
+        self.replicas.first().is_some_and(|replica| !replica.info().is_meta())
     }
 
     fn refresh_all(&self, mut flushed: u64) {
@@ -176,6 +183,12 @@ impl RegionServer {
         let reader = stream.read();
         let replicas = self.replicas_of(region);
         stream.set_has_readers(!replicas.is_empty(), self.replicas_elsewhere(region).read);
+        // The files of a new replica may have changed since its open, and no flush is requested.
+        if !stream.takes_edits()
+            && replicas.iter().filter(|replica| replica.request_first_flush()).count() > 0
+        {
+            stream.push_flushed(0, FileChanges::default());
+        }
         stream.retry_flushed(clock::monotonic());
         let replication = self.replication(region, stream, reader, &replicas);
         replication.run();
@@ -250,6 +263,8 @@ impl RegionServer {
         let others = self.replicas_of(primary);
         let replicas = if others.is_empty() { &replicas[..] } else { &others };
         let replication = self.replication(primary, stream, reader, replicas);
+        // A flush among the events may fill a gap.
+        replication.run();
         let refreshed = replication.refresh(replica, 0, &next);
         // The sender has been told of the changes.
         let push = |flushed| stream.push_flushed(flushed, FileChanges::default());

@@ -230,7 +230,7 @@ fn with_replication_over(
         operation_times: Arc::clone(&shared.operation_times),
     });
     let table = attributes.iter().fold(table(), |table, (key, value)| table.with(key, value));
-    let table = Arc::new(table.with_region_replication(2));
+    let table = Arc::new(table.with_region_replication(3));
     let open = |info| {
         let region = Region::open(Arc::clone(&env), info, Arc::clone(&table)).expect("opens");
         assert!(server.server.regions().add(Arc::clone(&region)).is_none());
@@ -293,6 +293,21 @@ fn without_memstore_replication_a_flush_is_seen() {
     primary.flush().expect("flushed");
     until(&server, "the flush is seen", || has_row(&replica, b"b"));
     assert_eq!(replica.memstore_bytes(), 0);
+}
+
+/// A second replica opens beside one that reads the stream already.
+#[test]
+fn without_memstore_replication_a_new_replica_sees_a_flush_of_its_open() {
+    let (server, primary, replica) = with_replication(&[("REGION_MEMSTORE_REPLICATION", "false")]);
+    put_and_flush(&primary, b"b");
+    until(&server, "the flush is seen", || has_row(&replica, b"b"));
+    let env = Arc::clone(&server.env);
+    let later = Region::open(env, primary.info().replica(2), Arc::clone(primary.table())).expect("opens");
+    put_and_flush(&primary, b"c");
+    until(&server, "the flush is seen", || has_row(&replica, b"c"));
+    assert!(!has_row(&later, b"c"));
+    assert!(server.server.regions().add(Arc::clone(&later)).is_none());
+    until(&server, "the flush is seen", || has_row(&later, b"c"));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //!
 //! | marker | |
 //! |---|---|
-//! | FLUSH start of all families | later entries are replayed, if nothing was since the open |
+//! | FLUSH start of all families | later entries are replayed, if none are at the moment |
 //! | FLUSH commit | the files are found again; those of all families fill the gap before |
 //! | FLUSH cannot flush, REGION_OPEN | both: everything before is in files |
 //! | BULK_LOAD, COMPACTION | the files are found again |
@@ -88,9 +88,9 @@ fn check_region(first: &pb::WalKey, key: &pb::WalKey) -> Result<()> {
     Err(HBaseError::new(ErrorKind::NotServingRegion, message))
 }
 
-/// Rejects edits while unflushed bytes are at their limit; the sender tries again.
+/// Rejects edits of user tables while unflushed bytes are at their limit; the sender tries again.
 fn check_memory(server: &RegionServer, region: &Arc<Region>) -> Result<()> {
-    if !server.memory.is_full() {
+    if !server.memory.is_full() || region.info().is_meta() {
         return Ok(());
     }
     server.request_flush_of(region);
@@ -142,7 +142,9 @@ fn replay_marker(region: &Region, seq_id: u64, marker: &Marker, refresh_due: boo
 
 /// Returns true if the files were found again.
 fn replay_flush(region: &Region, seq_id: u64, flush: &pb::FlushDescriptor) -> Result<bool> {
-    let is_of_all = flush.store_flushes.len() >= region.stores().len();
+    // An alteration adds families here later than to the default replica.
+    let is_of_all = (region.stores().iter())
+        .all(|store| flush.store_flushes.iter().any(|flushed| flushed.family_name == store.family().name()));
     if flush.action() != FlushAction::CannotFlush {
         check_seq_id(flush.flush_sequence_number())?;
     }
@@ -339,13 +341,31 @@ mod tests {
     #[test]
     fn a_flush_of_some_families_does_not_fill_a_gap() {
         let (server, _primary, replica) = with_replica();
-        let entries = [
-            flush(1001, FlushAction::StartFlush, &[]),
-            flush(1001, FlushAction::CommitFlush, &[]),
-            edit(1002, b"b"),
-        ];
-        send(&server, &replica, &entries).expect("skipped");
-        assert!(!has_row(&replica, b"b") && replica.is_replay_suspended());
+        // The default replica has a family more.
+        let added: &[&[u8]] = &[b"added"];
+        for families in [&[], added] {
+            let entries = [
+                flush(1001, FlushAction::StartFlush, families),
+                flush(1001, FlushAction::CommitFlush, families),
+                edit(1002, b"b"),
+            ];
+            send(&server, &replica, &entries).expect("skipped");
+            assert!(!has_row(&replica, b"b") && replica.is_replay_suspended());
+        }
+    }
+
+    #[test]
+    fn a_gap_ends_after_the_edits_that_were_not_replayed() {
+        let (server, _primary, replica) = with_replica();
+        send(&server, &replica, &[edit(2010, b"b")]).expect("skipped");
+        // The rest of the log of the default replica before.
+        let of_before = [FlushAction::StartFlush, FlushAction::CommitFlush];
+        let of_before = of_before.map(|action| flush(1500, action, &[b"f"]));
+        send(&server, &replica, &of_before).expect("read");
+        send(&server, &replica, &[edit(2011, b"c")]).expect("replayed");
+        assert!(!has_row(&replica, b"b") && !has_row(&replica, b"c"));
+        send(&server, &replica, &[flush(2010, FlushAction::CommitFlush, &[b"f"])]).expect("read");
+        assert!(has_row(&replica, b"c"), "the gap is filled");
     }
 
     #[test]

@@ -1,5 +1,18 @@
-//! The soak works: it finds no anomaly on a sound server, and finds lost writes if a server loses
-//! them.
+//! The commands of this crate work, end to end, in their short forms.
+//!
+//! | module | command |
+//! |---|---|
+//! | (this file) | `soak`: it finds no anomaly on a sound server, and it finds lost writes |
+//! | [`hfile_report`] | `hfile_report` |
+//! | [`measure`] | `measure` |
+//! | [`report`] | `report` |
+//!
+//! The soak takes longest and waits most of that time. Its test is the first by name, so the others
+//! run beside it.
+
+mod hfile_report;
+mod measure;
+mod report;
 
 use std::path::Path;
 use std::process::{Command, Output};
