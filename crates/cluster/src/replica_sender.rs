@@ -251,7 +251,11 @@ impl SentRegion {
     }
 
     fn next_batch(&self, id: i32) -> Option<Batch> {
-        self.with_queue(|queue| queue.next_batch(id))
+        self.with_queue(|queue| queue.next_batch(id, clock::monotonic()))
+    }
+
+    fn prepare_repetition(&self, batch: &mut Batch) {
+        self.with_queue(|queue| queue.prepare_repetition(batch));
     }
 
     fn is_current(&self, batch: &Batch) -> bool {

@@ -14,7 +14,7 @@ use evenkeel_region::region::{Region, ReplicaEvent};
 pub struct ReplicasElsewhere {
     /// True if one reads the stream.
     pub read: bool,
-    /// True if one waits for a flush of all stores to begin.
+    /// True if one lacks edits: a flush of all stores must begin, or one that runs must succeed.
     pub wait: bool,
     /// True if no flush has begun since one of these was opened.
     pub is_first: bool,

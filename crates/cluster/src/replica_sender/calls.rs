@@ -3,7 +3,8 @@
 //! A call that fails is repeated after a pause that grows, at most
 //! `hbase.region.replica.replication.client.retries.number` times. Before each repetition the
 //! secondary replica is looked up again: another opening of it needs a flush instead. If all fail,
-//! its place is forgotten, and the entries with it, until a later lookup.
+//! or if that takes longer than [`MARKER_AGE_MAX`], its place is forgotten, and the entries with it,
+//! until a later lookup.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,12 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_client::{AdminCaller, Connection, Error, RegionLocation};
-use evenkeel_common::{HBaseError, RegionInfo, ServerName};
+use evenkeel_common::{HBaseError, RegionInfo, ServerName, clock};
 use evenkeel_protocol::pb;
 use tokio::time::{sleep, timeout};
 
 use super::entries::ReplayCall;
-use super::queue::Batch;
+use super::queue::{Batch, MARKER_AGE_MAX};
 use super::{SentRegion, Shared};
 use crate::session::Session;
 
@@ -116,18 +117,21 @@ pub(super) async fn run(shared: Arc<Shared>, region: Arc<SentRegion>, id: i32) {
 }
 
 /// Sends a batch, or fails it.
-async fn deliver(shared: &Shared, region: &SentRegion, batch: Batch) {
-    let call = batch.call();
+async fn deliver(shared: &Shared, region: &SentRegion, mut batch: Batch) {
+    let begun = clock::monotonic();
     let mut failures = 0;
-    loop {
+    while !batch.is_empty() {
+        let call = batch.call();
         let Err(error) = shared.destinations.replay(&batch.to.server, &call).await else { return };
         let (name, server) = (batch.to.region.name_text(), &batch.to.server);
         tracing::debug!(region = %name, server = %server, failures, %error, "edits could not be sent");
         failures += 1;
-        if failures > shared.retries || is_final(&error) {
+        let is_late = clock::since(begun) > MARKER_AGE_MAX;
+        if failures > shared.retries || is_late || is_final(&error) {
             tracing::warn!(region = %name, server = %server, %error, "edits for a secondary replica are dropped until it is found again");
             return region.fail(shared, &batch);
         }
+        region.prepare_repetition(&mut batch);
         sleep(pause(shared.pause, failures)).await;
         region.look_up(shared).await;
         if !region.is_current(&batch) {

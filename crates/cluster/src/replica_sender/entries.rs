@@ -10,8 +10,8 @@
 //! | FLUSH cannot flush | knows that it misses nothing |
 //!
 //! **Files that are known already.** HBase adds the files of FLUSH commit without a look at those
-//! that it has; then it reads a file twice until a compaction. That happens if a call is repeated
-//! whose reply was lost, as between HBase's servers. Where the sender knows that a file was listed,
+//! that it has; then it reads a file twice until a compaction. So steps
+//! of a flush are not sent again ([`super::queue`]). Where the sender knows that a file was listed,
 //! it omits the file. HBase's BULK_LOAD adds all files of the family a second time
 //! (`HRegion.replayWALBulkLoadEventMarker`). So new files of a bulk load are told by COMPACTION,
 //! without former files, which compares the names.
@@ -34,9 +34,22 @@ use evenkeel_wal::markers::{self, Marker};
 /// The bytes that an entry occupies in addition to its cells, and in a request.
 const ENTRY_BYTES: u64 = 256;
 
+/// What an entry is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryKind {
+    Edits,
+    /// A step of a flush.
+    Flush,
+    /// Replaced files.
+    Files,
+    /// A part of a list of all files.
+    List,
+}
+
 /// A log entry. The secondary replicas of a region share it.
 #[derive(Debug)]
 pub(super) struct Entry {
+    kind: EntryKind,
     seq_id: u64,
     write_time_ms: i64,
     cell_count: usize,
@@ -45,12 +58,20 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    fn new(seq_id: u64, write_time_ms: i64, cells: &CellBuffer) -> Self {
+    fn new(kind: EntryKind, seq_id: u64, write_time_ms: i64, cells: &CellBuffer) -> Self {
         let encoded = match cells.as_contiguous() {
             Some(encoded) => encoded.to_vec(),
             None => copy(cells).into_parts().0,
         };
-        Self { seq_id, write_time_ms, cell_count: cells.len(), cells: encoded }
+        Self { kind, seq_id, write_time_ms, cell_count: cells.len(), cells: encoded }
+    }
+
+    pub(super) fn kind(&self) -> EntryKind {
+        self.kind
+    }
+
+    pub(super) fn seq_id(&self) -> u64 {
+        self.seq_id
     }
 
     /// The bytes that it occupies.
@@ -79,7 +100,7 @@ impl EntryMaker {
     }
 
     pub(super) fn edits(&self, seq_id: u64, cells: &CellBuffer) -> Arc<Entry> {
-        Arc::new(Entry::new(seq_id, self.clock.now_ms(), cells))
+        Arc::new(Entry::new(EntryKind::Edits, seq_id, self.clock.now_ms(), cells))
     }
 
     /// A step of a flush of some families, each with its new files.
@@ -89,20 +110,28 @@ impl EntryMaker {
         seq_id: u64,
         stores: impl Iterator<Item = (Bytes, Vec<String>)>,
     ) -> Arc<Entry> {
+        self.marker(EntryKind::Flush, seq_id, &self.flush_marker(action, seq_id, stores))
+    }
+
+    fn flush_marker(
+        &self,
+        action: FlushAction,
+        seq_id: u64,
+        stores: impl Iterator<Item = (Bytes, Vec<String>)>,
+    ) -> Marker {
         let store = |(family, files): (Bytes, Vec<String>)| StoreFlushDescriptor {
             store_home_dir: String::from_utf8_lossy(&family).into_owned(),
             family_name: family,
             flush_output: files,
         };
-        let marker = Marker::Flush(pb::FlushDescriptor {
+        Marker::Flush(pb::FlushDescriptor {
             action: action as i32,
             table_name: self.table(),
             encoded_region_name: self.encoded_name(),
             flush_sequence_number: Some(seq_id),
             store_flushes: stores.map(store).collect(),
             region_name: Some(self.region.name().clone()),
-        });
-        self.marker(seq_id, &marker)
+        })
     }
 
     /// Files of a family replace others, or none.
@@ -122,20 +151,26 @@ impl EntryMaker {
             store_home_dir: String::from_utf8_lossy(family).into_owned(),
             region_name: Some(self.region.name().clone()),
         });
-        self.marker(seq_id, &marker)
+        self.marker(EntryKind::Files, seq_id, &marker)
     }
 
     /// Every edit up to the event's sequence id is in the files that it lists.
     pub(super) fn open(&self, event: pb::RegionEventDescriptor) -> Arc<Entry> {
-        self.marker(event.log_sequence_number(), &Marker::RegionEvent(event))
+        self.marker(EntryKind::List, event.log_sequence_number(), &Marker::RegionEvent(event))
     }
 
-    fn marker(&self, seq_id: u64, marker: &Marker) -> Arc<Entry> {
+    /// The end of a list: cells of files up to this sequence id may be shown.
+    pub(super) fn shown(&self, seq_id: u64) -> Arc<Entry> {
+        let marker = self.flush_marker(FlushAction::CommitFlush, seq_id, std::iter::empty());
+        self.marker(EntryKind::List, seq_id, &marker)
+    }
+
+    fn marker(&self, kind: EntryKind, seq_id: u64, marker: &Marker) -> Arc<Entry> {
         let now_ms = self.clock.now_ms();
         let cell: KeyValue = markers::cell(self.region.start_key(), now_ms, marker);
         let mut cells = CellBuffer::new();
         cells.push(&cell.as_cell());
-        Arc::new(Entry::new(seq_id, now_ms, &cells))
+        Arc::new(Entry::new(kind, seq_id, now_ms, &cells))
     }
 
     fn table(&self) -> Bytes {

@@ -5,7 +5,7 @@
 //!                opened elsewhere            flush of all began        its files are there
 //! not located ------------------> waiting ------------------> filling -----------------> live
 //!      ^                            ^  ^                         |                          |
-//!      |  calls failed, or closed   |  '------- no space --------'-------- no space --------|
+//!      |  calls failed, or closed   |  '------- no space --------'--- no space, or doubts --|
 //!      '----------------------------+-------------------------------------------------------'
 //! ```
 //! - **Live**: every edit is queued, and the markers of flushes.
@@ -15,13 +15,23 @@
 //!   edits follow. So the secondary replica never shows an edit without an earlier one.
 //!
 //! While it is waiting or filling, it is told of new and replaced files, so that it does not read
-//! files that are deleted.
+//! files that are deleted. That needs a list of all files that it has got before, and all changes
+//! since: else HBase could show a cell again whose delete marker was compacted. If changes are
+//! missing, it is told nothing until the next list.
 //!
 //! Without replication of edits (`REGION_MEMSTORE_REPLICATION` false) a secondary replica is live
 //! at once, after a list of all files.
 //!
 //! **Order of a flush.** The event that it began may come before edits of it. Its marker, FLUSH
-//! start, is queued before the first later edit, or before its end.
+//! start, is queued before the first later edit, or before its end. FLUSH commit is queued only for
+//! the flush whose start was queued last: for another one, HBase may drop the edits of all families
+//! (`HRegion.replayWALFlushCommitMarker`). So a live replica waits if a flush ends whose start was
+//! not queued, or if another one begins before the end: the first has failed.
+//!
+//! **Repeated calls.** Edits, replaced files and the list of all files may be sent twice. Steps of a
+//! flush may not: after a call with such a step has failed, only its replaced files are sent again,
+//! and the replica waits. The list has calls of its own, because edits and files after it would be
+//! taken away if it was repeated with them.
 //!
 //! **Memory.** An entry is charged once for the queue of each secondary replica, and once for the
 //! copy that is in a socket's buffer during a call. A charge ends with the call, or when the entry
@@ -29,10 +39,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_client::RegionLocation;
-use evenkeel_common::{Budget, Charge};
+use evenkeel_common::{Budget, Charge, clock};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::flush_descriptor::FlushAction;
 use evenkeel_region::region::{FileChange, FileChanges, Region, ReplicaEvent};
@@ -40,12 +51,17 @@ use evenkeel_regionserver::replica_sender::ReplicasElsewhere;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::entries::{Entry, EntryMaker, ReplayCall};
+use super::entries::{Entry, EntryKind, EntryMaker, ReplayCall};
 
 /// The bytes of a call's entries, unless the first one has more.
 const CALL_BYTES: u64 = 256 << 10;
 /// Entries of a call.
 const CALL_ENTRIES_MAX: usize = 1000;
+/// Queued markers of replaced files for one replica.
+const FILES_MAX: usize = 100;
+/// How long a marker may wait, or be repeated. The files in it may be deleted after
+/// `hbase.master.hfilecleaner.ttl`, which is five minutes.
+pub(super) const MARKER_AGE_MAX: Duration = Duration::from_secs(120);
 
 /// The bytes of queued entries: of all secondary replicas, of those of one server (3/4 of them),
 /// and of one (1/2). So a server that does not answer leaves space for others.
@@ -88,7 +104,18 @@ fn charge(budgets: &[Arc<Budget>; 3], bytes: u64) -> Option<Charges> {
 /// An entry in a queue.
 struct Queued {
     entry: Arc<Entry>,
+    since: Instant,
     _charges: Charges,
+}
+
+impl Queued {
+    fn new(entry: &Arc<Entry>, charges: Charges) -> Self {
+        Self { entry: Arc::clone(entry), since: clock::monotonic(), _charges: charges }
+    }
+
+    fn is(&self, kind: EntryKind) -> bool {
+        self.entry.kind() == kind
+    }
 }
 
 /// Entries that are being sent to a secondary replica.
@@ -101,6 +128,10 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn call(&self) -> ReplayCall {
         ReplayCall::new(&self.to.region, self.entries.iter().map(|queued| &*queued.entry))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 }
 
@@ -121,24 +152,90 @@ struct Located {
     entries: VecDeque<Queued>,
     /// Edits behind the flush, while filling.
     held: VecDeque<Queued>,
+    /// The flush whose start was queued last, and not its end.
+    started: Option<u64>,
+    /// True if all files were listed, and every change since was queued.
+    knows_files: bool,
     /// The files of the last complete list, until a flush ends that has others: flushes that ended
     /// before the list may be told after it.
     listed: HashSet<String>,
 }
 
 impl Located {
-    /// Queues an entry; if there is no space, drops all and waits for a flush.
+    fn new(at: RegionLocation, budget: &SendBudget) -> Self {
+        let budgets = budget.of_replica(&at.server.host_port());
+        let (entries, held, listed) = Default::default();
+        let (phase, started, knows_files) = (Phase::Waiting, None, false);
+        Self { at, budgets, phase, entries, held, started, knows_files, listed }
+    }
+
+    /// Takes the bytes of an entry.
+    fn charge(&self, entry: &Entry) -> Option<Charges> {
+        charge(&self.budgets, entry.bytes() * 2)
+    }
+
+    /// Queues an entry; if there is no space, drops edits and waits for a flush.
     fn push(&mut self, entry: &Arc<Entry>, is_held: bool) -> bool {
-        let Some(charges) = charge(&self.budgets, entry.bytes() * 2) else {
-            self.entries.clear();
-            self.held.clear();
-            self.phase = Phase::Waiting;
+        let Some(charges) = self.charge(entry) else {
             tracing::info!(region = %self.at.region.name_text(), server = %self.at.server, "edits are not sent in time; the next flush of all families is waited for");
+            self.interrupt();
             return false;
         };
         let queue = if is_held { &mut self.held } else { &mut self.entries };
-        queue.push_back(Queued { entry: Arc::clone(entry), _charges: charges });
+        queue.push_back(Queued::new(entry, charges));
         true
+    }
+
+    /// Queues a marker of replaced files. If there is no space for it, drops edits; then all.
+    fn push_files(&mut self, entry: &Arc<Entry>) {
+        let queued = self.entries.iter().filter(|queued| queued.is(EntryKind::Files)).count();
+        if queued >= FILES_MAX || !(self.push(entry, false) || self.push(entry, false)) {
+            self.lose();
+        }
+    }
+
+    /// Makes it wait for a flush: later edits are not queued. Those before may be sent.
+    fn wait(&mut self) {
+        self.held.clear();
+        self.phase = Phase::Waiting;
+    }
+
+    /// Makes it wait for a flush, and drops what depends on edits.
+    fn interrupt(&mut self) {
+        self.wait();
+        self.entries.retain(|queued| queued.is(EntryKind::Files) || queued.is(EntryKind::List));
+    }
+
+    /// Makes it wait for a flush: changes of files may be missing, too.
+    fn lose(&mut self) {
+        self.wait();
+        self.entries.clear();
+        self.knows_files = false;
+    }
+
+    /// Queues a list of all files, which have every edit up to `seq_id`, instead of what is queued.
+    /// Later edits are held, or were not queued.
+    fn complete(&mut self, seq_id: u64, list: FileList) {
+        let (Some(open), Some(shown)) = (self.charge(&list.open), self.charge(&list.shown)) else {
+            return self.interrupt();
+        };
+        self.entries = [Queued::new(&list.open, open), Queued::new(&list.shown, shown)].into();
+        self.held.retain(|queued| queued.entry.seq_id() > seq_id);
+        self.entries.append(&mut self.held);
+        (self.phase, self.started, self.knows_files) = (Phase::Live, None, true);
+        self.listed = list.names;
+    }
+
+    /// Returns true if a list follows what is being sent.
+    fn is_list_next(&self) -> bool {
+        self.entries.front().is_some_and(|queued| queued.is(EntryKind::List))
+    }
+
+    /// Returns true if the next entry names files that may be deleted.
+    fn is_late(&self, now: Instant) -> bool {
+        self.entries.front().is_some_and(|queued| {
+            !queued.is(EntryKind::Edits) && now.saturating_duration_since(queued.since) > MARKER_AGE_MAX
+        })
     }
 }
 
@@ -149,7 +246,7 @@ struct Replica {
     last: Option<RegionLocation>,
     /// True until a flush of all stores begins after an opening.
     is_first: bool,
-    /// Changes when entries were dropped.
+    /// Changes with `located`.
     epoch: u64,
     /// Wakes the task that sends.
     work: Arc<Notify>,
@@ -166,15 +263,16 @@ impl Replica {
 
     fn push(&mut self, entry: &Arc<Entry>, is_held: bool) {
         if let Some(located) = &mut self.located {
-            self.epoch += u64::from(!located.push(entry, is_held));
+            located.push(entry, is_held);
             self.work.notify_one();
         }
     }
 
-    /// Queues an entry if the replica is live.
-    fn push_live(&mut self, entry: &Arc<Entry>) {
+    /// Queues the start of a flush if the replica is live.
+    fn push_start(&mut self, seq_id: u64, entry: &Arc<Entry>) {
         if self.is_live() {
             self.push(entry, false);
+            self.located.iter_mut().for_each(|located| located.started = Some(seq_id));
         }
     }
 
@@ -195,31 +293,33 @@ impl Replica {
         }
     }
 
-    /// Makes it wait for a flush.
-    fn lose(&mut self) {
-        if let Some(located) = &mut self.located {
-            located.entries.clear();
-            located.held.clear();
-            located.phase = Phase::Waiting;
-            self.epoch += 1;
+    /// Makes it wait if it is live, and not for the end of just this flush.
+    fn wait_unless_started(&mut self, flush: Option<u64>) {
+        if let Some(located) = &mut self.located
+            && located.phase == Phase::Live
+            && located.started != flush
+        {
+            located.wait();
         }
     }
 
-    /// Every edit up to the list's sequence id is in the listed files, and later ones were not
-    /// queued, or are held.
-    fn complete(&mut self, list: FileList) {
-        let epoch = self.epoch;
-        for entry in [&list.open, &list.shown] {
-            if self.epoch == epoch {
-                self.push(entry, false);
-            }
+    fn lose(&mut self) {
+        self.located.iter_mut().for_each(Located::lose);
+    }
+
+    /// Changes of files are missing, but no edits.
+    fn miss_changes(&mut self) {
+        if self.is_live() {
+            self.lose();
         }
-        // Without space it waits again, and holds nothing.
-        if let Some(located) = self.located.as_mut().filter(|_| self.epoch == epoch) {
-            located.entries.append(&mut located.held);
-            located.phase = Phase::Live;
-            located.listed = list.names;
+        self.located.iter_mut().for_each(|located| located.knows_files = false);
+    }
+
+    fn complete(&mut self, seq_id: u64, list: FileList) {
+        if let Some(located) = &mut self.located {
+            located.complete(seq_id, list);
         }
+        self.work.notify_one();
     }
 
     /// Returns the new files of a flush without those that were listed, if any was.
@@ -243,9 +343,7 @@ impl Replica {
         self.located = found.map(|at| {
             self.is_first |= self.last.replace(at.clone()).is_none_or(|last| last != at);
             tracing::info!(region = %at.region.name_text(), server = %at.server, "edits are sent to a secondary replica after the next flush of all families");
-            let budgets = budget.of_replica(&at.server.host_port());
-            let (entries, held, listed) = Default::default();
-            Located { at, budgets, phase: Phase::Waiting, entries, held, listed }
+            Located::new(at, budget)
         });
         self.work.notify_one();
         true
@@ -264,16 +362,17 @@ struct FileList {
 
 /// What an event does not say about its region.
 pub(super) trait RegionState {
-    /// The greatest sequence id that readers see; no edit in an event had a greater one.
-    fn read_point(&self) -> u64;
+    /// The greatest sequence id in files, or that of the opening.
+    fn files_seq_id(&self) -> u64;
 
     /// The message of a REGION_OPEN marker with all files.
     fn open_event(&self, seq_id: u64) -> pb::RegionEventDescriptor;
 }
 
 impl RegionState for Region {
-    fn read_point(&self) -> u64 {
-        Region::read_point(self)
+    fn files_seq_id(&self) -> u64 {
+        let of_files = self.stores().iter().map(|store| store.max_seq_id()).max();
+        of_files.unwrap_or(0).max(self.open_seq_num())
     }
 
     fn open_event(&self, seq_id: u64) -> pb::RegionEventDescriptor {
@@ -289,11 +388,14 @@ pub(super) struct RegionQueue {
     replicas: Vec<(i32, Replica)>,
     /// The sequence id and the marker of a flush that began, while edits of it may come.
     starting: Option<(u64, Arc<Entry>)>,
+    /// The greatest sequence id in an event. Another server that opens the region after a crash
+    /// uses greater ones. (The read point may be above it: edits that skip the log.)
+    seen: u64,
 }
 
 impl RegionQueue {
     pub(super) fn new(maker: EntryMaker, takes_edits: bool) -> Self {
-        Self { maker, takes_edits, replicas: Vec::new(), starting: None }
+        Self { maker, takes_edits, replicas: Vec::new(), starting: None, seen: 0 }
     }
 
     /// Sets where the secondary replicas are. Returns the ids of those that are new here, and
@@ -349,15 +451,18 @@ impl RegionQueue {
         let waits = |replica: &Replica| {
             replica.located.as_ref().is_some_and(|located| located.phase == Phase::Waiting)
         };
+        // The flush that one is filled by may have failed.
+        let is_behind = |replica: &Replica| !replica.is_live();
         ReplicasElsewhere {
             read: located().count() > 0,
-            wait: located().any(|(_, replica)| waits(replica)),
+            wait: located().any(|(_, replica)| is_behind(replica)),
             is_first: located().any(|(_, replica)| waits(replica) && replica.is_first),
         }
     }
 
     /// Takes the next event of the stream.
     pub(super) fn take(&mut self, event: &ReplicaEvent, region: &impl RegionState) {
+        self.seen = self.seen.max(seq_id_of(event));
         match event {
             ReplicaEvent::Edits { seq_id, cells } => {
                 if self.starting.as_ref().is_some_and(|(flush, _)| seq_id > flush) {
@@ -384,17 +489,21 @@ impl RegionQueue {
 
     /// Queues the marker of a flush that began.
     fn push_start(&mut self) {
-        if let Some((_, entry)) = self.starting.take() {
-            self.each(|replica| replica.push_live(&entry));
+        if let Some((seq_id, entry)) = self.starting.take() {
+            self.each(|replica| replica.push_start(seq_id, &entry));
         }
     }
 
     fn start_flush(&mut self, seq_id: u64, families: &[Bytes], is_of_all: bool) {
-        self.push_start();
+        // One before whose start was queued has failed. Of another one no replica knows.
+        self.each(|replica| replica.wait_unless_started(None));
         let started = families.iter().map(|family| (family.clone(), Vec::new()));
         if families.is_empty() {
             let entry = self.maker.flush(FlushAction::CannotFlush, seq_id, started);
-            self.each(|replica| replica.push_live(&entry));
+            self.starting = None;
+            for (_, replica) in self.replicas.iter_mut().filter(|(_, replica)| replica.is_live()) {
+                replica.push(&entry, false);
+            }
         } else {
             self.starting = Some((seq_id, self.maker.flush(FlushAction::StartFlush, seq_id, started)));
         }
@@ -409,35 +518,33 @@ impl RegionQueue {
 
     fn change_files(&mut self, through: u64, changes: &FileChanges, region: &impl RegionState) {
         match changes {
-            FileChanges::Known(changes) => changes.iter().for_each(|change| self.change(change, region)),
-            FileChanges::Unknown if self.takes_edits => self.each(|replica| {
-                if replica.is_live() {
-                    replica.lose();
-                }
-            }),
+            FileChanges::Known(changes) => changes.iter().for_each(|change| self.change(change)),
+            FileChanges::Unknown if self.takes_edits => self.each(Replica::miss_changes),
             FileChanges::Unknown => self.list_files(region, |_| true),
         }
         self.list_files_of_filling(through, region);
     }
 
-    fn change(&mut self, change: &FileChange, region: &impl RegionState) {
+    fn change(&mut self, change: &FileChange) {
         match change {
             FileChange::Replaced { family, inputs, outputs } => {
-                self.tell_files((family, inputs, outputs), region, |_| true);
+                self.tell_files((family, inputs, outputs), |_| true);
             }
             FileChange::Flushed { seq_id, files } => {
                 if self.starting.as_ref().is_some_and(|(flush, _)| flush == seq_id) {
                     self.push_start();
                 }
                 self.end_flush(*seq_id, files);
-                for (family, names) in files {
-                    self.tell_files((family, &[], names), region, |replica| !replica.is_live());
-                }
             }
         }
     }
 
+    /// Tells live replicas of the end of a flush, and others of its files.
     fn end_flush(&mut self, seq_id: u64, files: &[FlushedStore]) {
+        self.each(|replica| replica.wait_unless_started(Some(seq_id)));
+        for (family, names) in files {
+            self.tell_files((family, &[], names), |replica| !replica.is_live());
+        }
         let Self { maker, replicas, .. } = self;
         let commit =
             |files: Vec<FlushedStore>| maker.flush(FlushAction::CommitFlush, seq_id, files.into_iter());
@@ -447,6 +554,7 @@ impl RegionQueue {
                 Some(others) => replica.push(&commit(others), false),
                 None => replica.push(entry.get_or_insert_with(|| commit(files.to_vec())), false),
             }
+            replica.located.iter_mut().for_each(|located| located.started = None);
         }
     }
 
@@ -454,19 +562,19 @@ impl RegionQueue {
     fn tell_files(
         &mut self,
         (family, inputs, outputs): (&Bytes, &[String], &[String]),
-        region: &impl RegionState,
         is_due: impl Fn(&Replica) -> bool,
     ) {
         if inputs.is_empty() && outputs.is_empty() {
             return;
         }
         // HBase ignores a marker with a smaller sequence id than that of one before.
-        let entry = self.maker.files(region.read_point(), family, inputs, outputs);
-        self.each(|replica| {
-            if is_due(replica) {
-                replica.push(&entry, false);
+        let entry = self.maker.files(self.seen, family, inputs, outputs);
+        for (_, replica) in self.replicas.iter_mut().filter(|(_, replica)| is_due(replica)) {
+            if let Some(located) = replica.located.as_mut().filter(|located| located.knows_files) {
+                located.push_files(&entry);
+                replica.work.notify_one();
             }
-        });
+        }
     }
 
     /// Completes the replicas whose gap is in files now.
@@ -477,17 +585,18 @@ impl RegionQueue {
                 continue;
             };
             if through >= from {
-                replica.complete(complete_list(maker, from, region));
+                replica.complete(through, complete_list(maker, through, region));
             }
         }
     }
 
     /// Lists all files for replicas without replicated edits.
     fn list_files(&mut self, region: &impl RegionState, is_due: impl Fn(Phase) -> bool) {
-        let Self { maker, replicas, .. } = self;
+        let Self { maker, replicas, seen, .. } = self;
         for (_, replica) in replicas {
             if replica.located.as_ref().is_some_and(|located| is_due(located.phase)) {
-                replica.complete(complete_list(maker, region.read_point(), region));
+                *seen = (*seen).max(region.files_seq_id());
+                replica.complete(*seen, complete_list(maker, *seen, region));
             }
         }
     }
@@ -499,11 +608,16 @@ impl RegionQueue {
     }
 
     /// Takes the next entries for a secondary replica.
-    pub(super) fn next_batch(&mut self, id: i32) -> Option<Batch> {
+    pub(super) fn next_batch(&mut self, id: i32, now: Instant) -> Option<Batch> {
         let replica = self.replica(id)?;
         let (epoch, located) = (replica.epoch, replica.located.as_mut()?);
-        let (mut entries, mut bytes) = (Vec::new(), 0);
+        if located.is_late(now) {
+            located.lose();
+        }
+        let (mut entries, mut bytes) = (Vec::<Queued>::new(), 0);
+        let has_list = located.is_list_next();
         while let Some(front) = located.entries.front()
+            && front.is(EntryKind::List) == has_list
             && (entries.is_empty() || bytes + front.entry.bytes() <= CALL_BYTES)
             && entries.len() < CALL_ENTRIES_MAX
         {
@@ -513,10 +627,46 @@ impl RegionQueue {
         (!entries.is_empty()).then(|| Batch { to: located.at.clone(), epoch, entries })
     }
 
-    /// Returns true if a batch that was taken may still be sent: nothing of before was dropped.
+    /// Takes what may not be sent again out of a batch that may have been replayed.
+    pub(super) fn prepare_repetition(&mut self, batch: &mut Batch) {
+        if !batch.entries.iter().any(|queued| queued.is(EntryKind::Flush)) {
+            return;
+        }
+        batch.entries.retain(|queued| queued.is(EntryKind::Files));
+        // A list that follows has what was sent before. So has one that a flush is waited for.
+        if let Some(replica) = self.replica(batch.to.region.replica_id())
+            && replica.epoch == batch.epoch
+            && let Some(located) = replica.located.as_mut().filter(|located| !located.is_list_next())
+        {
+            match located.phase {
+                Phase::Live => located.interrupt(),
+                _ => located
+                    .entries
+                    .retain(|queued| !queued.is(EntryKind::Edits) && !queued.is(EntryKind::Flush)),
+            }
+        }
+    }
+
+    /// Returns true if a batch that was taken may still be sent: it is for the same opening.
     pub(super) fn is_current(&mut self, batch: &Batch) -> bool {
         let epoch = self.replica(batch.to.region.replica_id()).map(|replica| replica.epoch);
         epoch == Some(batch.epoch)
+    }
+}
+
+/// The greatest sequence id of an event.
+fn seq_id_of(event: &ReplicaEvent) -> u64 {
+    match event {
+        ReplicaEvent::Edits { seq_id, .. } | ReplicaEvent::FlushStarted { seq_id, .. } => *seq_id,
+        ReplicaEvent::Resumed(seq_id) => *seq_id,
+        ReplicaEvent::Flushed { through, changes: FileChanges::Unknown } => *through,
+        ReplicaEvent::Flushed { through, changes: FileChanges::Known(changes) } => {
+            let of_flush = |change: &FileChange| match change {
+                FileChange::Flushed { seq_id, .. } => *seq_id,
+                FileChange::Replaced { .. } => 0,
+            };
+            changes.iter().map(of_flush).fold(*through, u64::max)
+        }
     }
 }
 
@@ -524,8 +674,7 @@ impl RegionQueue {
 fn complete_list(maker: &EntryMaker, seq_id: u64, region: &impl RegionState) -> FileList {
     let event = region.open_event(seq_id);
     let names = event.stores.iter().flat_map(|store| store.store_file.iter().cloned()).collect();
-    let shown = maker.flush(FlushAction::CommitFlush, seq_id, std::iter::empty());
-    FileList { open: maker.open(event), shown, names }
+    FileList { open: maker.open(event), shown: maker.shown(seq_id), names }
 }
 
 #[cfg(test)]

@@ -190,6 +190,7 @@ impl RegionServer {
             stream.push_flushed(0, FileChanges::default());
         }
         stream.retry_flushed(clock::monotonic());
+        let was_flushing = region.is_flushing();
         let replication = self.replication(region, stream, reader, &replicas);
         replication.run();
         replication.drop_blocked();
@@ -203,8 +204,9 @@ impl RegionServer {
         let waits = stream.needs_flush() || (stream.takes_edits() && elsewhere.wait);
         let is_due = waits && self.regions.serves(region);
         // A flush that runs may start the stream, or has begun too early for that; then the next
-        // round requests another one.
-        if is_due && !region.is_flushing() && !self.background.will_retry_flush(region) {
+        // round requests another one. If it ran before, its end may not be among the events.
+        let is_flushing = was_flushing || region.is_flushing();
+        if is_due && !is_flushing && !self.background.will_retry_flush(region) {
             let first = replicas.iter().filter(|replica| replica.request_first_flush());
             let is_first = first.count() > 0 || elsewhere.is_first;
             if stream.begin_restart(clock::monotonic(), is_first) {
