@@ -72,12 +72,12 @@ impl Region {
             return Err(self.not_serving());
         }
         family.map_or(Ok(()), |f| self.check_family(f).map(drop))?;
-        let (mut changes, mut failed) = (Vec::new(), None);
+        let (mut done, mut failed) = (false, None);
         for store in self.stores.iter().filter(|s| family.is_none_or(|f| f == s.family().name())) {
             let what = format_args!("a compaction of {}", self.info.encoded_name());
             let compacted = catch(what, || self.compact_store(store, kind, priority));
             match compacted {
-                Ok(compacted) => changes.extend(compacted),
+                Ok(compacted) => done |= compacted,
                 Err(error) => {
                     self.counts.add(RegionCount::FailedCompactions, 1);
                     failed = Some(error);
@@ -85,22 +85,17 @@ impl Region {
                 }
             }
         }
-        // The files of the stores before the one that failed have changed.
-        let done = !changes.is_empty();
-        if done {
-            self.stream_files(0, || changes);
-        }
         failed.map_or(Ok(done), Err)
     }
 
-    /// Returns the change of files, if there was one.
+    /// Returns true if files were replaced.
     fn compact_store(
-        &self,
+        self: &Arc<Self>,
         store: &Arc<Store>,
         kind: CompactionKind,
         priority: Option<&dyn BackgroundPriority>,
-    ) -> Result<Option<FileChange>> {
-        let Some(request) = store.select(kind) else { return Ok(None) };
+    ) -> Result<bool> {
+        let Some(request) = store.select(kind) else { return Ok(false) };
         let started = clock::monotonic();
         let result = store.compact_in_background(&request, self.mvcc.read_point(), priority)?;
         let files = store.install_compaction(&result)?;
@@ -116,11 +111,14 @@ impl Region {
             }
         });
         self.count_compaction(&CompactionEnd { took: clock::since(started), ..end });
+        // Before the next store is compacted: secondary replicas may read the former files only for
+        // a while after they are archived.
+        let family = Bytes::copy_from_slice(store.family().name());
+        self.stream_files(0, || vec![FileChange::Replaced { family, inputs: result.inputs, outputs: names }]);
         if let Err(error) = store.archive_replaced() {
             tracing::warn!(region = %self.info.name_text(), %error, "compacted files are not archived yet");
         }
-        let family = Bytes::copy_from_slice(store.family().name());
-        Ok(Some(FileChange::Replaced { family, inputs: result.inputs, outputs: names }))
+        Ok(true)
     }
 
     fn count_compaction(&self, end: &CompactionEnd) {

@@ -7,8 +7,8 @@
 //!                         FlushStarted                /
 //! files have changed ---> Flushed                    /
 //! ```
-//! `FlushStarted` is queued only while a secondary replica on another server reads the stream. Such
-//! a one must be told which of its cells will be in the files of the flush.
+//! `FlushStarted` is queued only while a secondary replica on another server reads the stream. It
+//! must know which of its cells will be in the files of the flush.
 //!
 //! **A write never waits.** All queues of a server share a budget of bytes. If it is exhausted, the
 //! stream stops: entries from then on are not queued, so there is a gap. Those before the gap stay
@@ -66,6 +66,10 @@ const REFRESH_PAUSE: Duration = Duration::from_secs(1);
 pub const RESTART_PAUSE_MIN: Duration = Duration::from_secs(30);
 /// The maximum of that time.
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(16 * 60);
+/// The maximum of that time if a secondary replica on another server reads the stream. It may read
+/// replaced files until it is told of all files, and these files are deleted after
+/// `hbase.master.hfilecleaner.ttl`, which is five minutes.
+const RESTART_PAUSE_MAX_ELSEWHERE: Duration = Duration::from_secs(2 * 60);
 /// The bytes that an event occupies in addition to its cells and names.
 const EVENT_BYTES: u64 = 256;
 /// The bytes that the name of a file or family occupies in addition to its text.
@@ -143,7 +147,7 @@ pub enum ReplicaEvent {
         /// The families of the stores; none if there is nothing to flush: every edit up to `seq_id`
         /// is in files.
         families: Vec<Bytes>,
-        /// True if no other store has cells in memory.
+        /// True if the flush is of all stores of the region, or there is nothing to flush.
         is_of_all: bool,
     },
     /// Store files have changed.
@@ -301,14 +305,16 @@ impl ReplicaStream {
     /// that is the first for a secondary replica does not wait for the end of the pause.
     pub fn begin_restart(&self, now: Instant, is_first: bool) -> bool {
         let mut state = self.state.lock();
+        let pause_max =
+            if state.has_readers_elsewhere { RESTART_PAUSE_MAX_ELSEWHERE } else { RESTART_PAUSE_MAX };
         let (passed, pause) = match state.restart {
-            Some((at, pause)) => (now.saturating_duration_since(at), pause),
+            Some((at, pause)) => (now.saturating_duration_since(at), pause.min(pause_max)),
             None => (Duration::MAX, RESTART_PAUSE_MIN),
         };
         let is_due = is_first || passed >= pause;
         if is_due {
             let is_rare = is_first || passed >= pause * 2;
-            let next = if is_rare { RESTART_PAUSE_MIN } else { (pause * 2).min(RESTART_PAUSE_MAX) };
+            let next = if is_rare { RESTART_PAUSE_MIN } else { (pause * 2).min(pause_max) };
             state.restart = Some((now, next));
         }
         is_due

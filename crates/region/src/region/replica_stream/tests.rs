@@ -184,6 +184,21 @@ fn flushes_that_start_a_stream_are_paced() {
 }
 
 #[test]
+fn a_reader_elsewhere_does_not_wait_for_long() {
+    let (_, stream) = started();
+    let mut at = evenkeel_common::clock::monotonic();
+    while {
+        assert!(stream.begin_restart(at, false));
+        at += RESTART_PAUSE_MAX_ELSEWHERE;
+        stream.begin_restart(at, false)
+    } {}
+    stream.set_has_readers(true, true);
+    assert!(stream.begin_restart(at, false), "the pause of before is shortened");
+    assert!(!stream.begin_restart(at + RESTART_PAUSE_MAX_ELSEWHERE / 2, false));
+    assert!(stream.begin_restart(at + RESTART_PAUSE_MAX_ELSEWHERE, false));
+}
+
+#[test]
 fn a_stream_without_edits_tells_of_files() {
     let stream = ReplicaStream::new(false, Budget::new(4096));
     // A flush between the opening of a replica and its first event.
