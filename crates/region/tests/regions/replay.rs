@@ -205,6 +205,42 @@ fn edits_behind_a_gap_are_dropped_if_files_would_show_them() {
     assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("abcde".into(), 0));
 }
 
+/// Edits that were sent, but are not in the log that another server has replayed.
+#[test]
+fn edits_of_a_default_replica_that_crashed_are_dropped_when_it_opens_again() {
+    let (cluster, secondary) = with_replay();
+    let opened = cluster.region().flush().expect("nothing to flush").seq_id;
+    secondary.replay_open(opened).expect("read");
+    let kept = write(&cluster, "b", &["f"]);
+    secondary.replay_entry(kept, &edits("f", &["b"])).expect("replayed");
+    secondary.replay_entry(kept + 40, &edits("f", &["lost"])).expect("replayed");
+    assert_eq!(rows(&secondary), ["a", "b", "lost"]);
+    let flushed = cluster.region().flush().expect("flushed").seq_id;
+    // The rest of a former opening.
+    secondary.replay_open(opened).expect("read");
+    assert_eq!(rows(&secondary), ["a", "b", "lost"]);
+    secondary.replay_open(flushed).expect("read");
+    assert_eq!((rows(&secondary), cells_in_memory(&secondary)), (vec!["a".into(), "b".into()], 0));
+    let next = write(&cluster, "c", &["f"]);
+    assert!(next < kept + 40);
+    assert!(secondary.replay_entry(next, &edits("f", &["c"])).expect("replayed"));
+    // The call is repeated.
+    secondary.replay_open(flushed).expect("read");
+    assert!(!secondary.replay_entry(next, &edits("f", &["c"])).expect("skipped"));
+    assert_eq!(rows(&secondary), ["a", "b", "c"]);
+}
+
+/// A replica that opened after its default replica did cannot tell which server is the later one.
+#[test]
+fn the_first_opening_that_is_replayed_drops_nothing() {
+    let (cluster, secondary) = with_secondary();
+    let seq_id = cluster.region().read_point();
+    secondary.replay_entry(seq_id + 40, &edits("f", &["b"])).expect("skipped");
+    secondary.replay_open(seq_id).expect("read");
+    assert!(secondary.replay_entry(seq_id + 41, &edits("f", &["c"])).expect("replayed"));
+    assert_eq!(rows(&secondary), ["a"], "c is not shown without b");
+}
+
 #[test]
 fn a_blocked_replica_replays_nothing_and_can_drop_its_memory() {
     let (cluster, secondary) = with_replay();
