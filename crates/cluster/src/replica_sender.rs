@@ -13,14 +13,16 @@
 //! waits, and nothing is unbounded.
 //!
 //! **Tasks.** One for each secondary replica ([`calls`]), with one call in flight. It ends when the
-//! default replica is closed, moved, split or merged here, at the latest after [`PERIOD`].
+//! default replica is closed, moved, split or merged here: that is seen after at most [`PERIOD`],
+//! and a call, pause or lookup that runs ends first.
 //!
 //! **Lookups.** A region is looked up every second, and more rarely the more often nothing has
 //! changed: up to [`LOOKUP_PAUSE_MAX`], or [`MISSING_PAUSE_MAX`] while a secondary replica is not
 //! open anywhere. A call that fails causes a lookup, too. A table that is disabled or dropped has
 //! no open default replica, and so costs nothing.
 //!
-//! Lock order: `regions` is not held while a region's `queue` is locked; the latter is a leaf lock.
+//! Lock order: `regions` is not held while a region's `queue` is locked. Under the latter, only the
+//! locks of [`SendBudget`] and those that list the region's files are taken.
 
 mod calls;
 mod entries;
