@@ -131,8 +131,7 @@ fn replay_marker(region: &Region, seq_id: u64, marker: &Marker, refresh_due: boo
         Marker::Flush(flush) => replay_flush(region, seq_id, flush)?,
         Marker::RegionEvent(event) if event.event_type() == EventType::RegionOpen => {
             check_seq_id(event.log_sequence_number())?;
-            begin_replay(region, event.log_sequence_number());
-            refresh(region, event.log_sequence_number())?
+            region.replay_open(event.log_sequence_number()).map(|_| true)?
         }
         Marker::BulkLoad(_) | Marker::Compaction(_) => return Ok(true),
         Marker::RegionEvent(_) | Marker::Replication(_) | Marker::Unknown(_) => false,
@@ -272,16 +271,32 @@ mod tests {
         assert!(!has_row(&replica, b"c") && replica.is_replay_suspended());
     }
 
+    fn event(seq_id: u64, event_type: EventType) -> Entry {
+        let event = pb::RegionEventDescriptor {
+            event_type: event_type as i32,
+            log_sequence_number: Some(seq_id),
+            ..Default::default()
+        };
+        (seq_id, vec![markers::cell(b"", 1, &Marker::RegionEvent(event))])
+    }
+
+    #[test]
+    fn a_default_replica_that_opens_after_a_crash_uses_sequence_ids_again() {
+        let (server, _primary, replica) = with_replica();
+        let sent = [event(1000, EventType::RegionOpen), edit(1005, b"b"), edit(1050, b"c")];
+        send(&server, &replica, &sent).expect("replayed");
+        assert!(has_row(&replica, b"c"));
+        let again = [event(1006, EventType::RegionOpen), edit(1007, b"d"), edit(1051, b"e")];
+        send(&server, &replica, &again).expect("replayed");
+        assert!(!has_row(&replica, b"c") && has_row(&replica, b"d") && has_row(&replica, b"e"));
+        // A call of the server before, and a repeated one.
+        send(&server, &replica, &sent[..2]).expect("skipped");
+        send(&server, &replica, &again).expect("skipped");
+        assert!(has_row(&replica, b"d") && has_row(&replica, b"e"));
+    }
+
     #[test]
     fn an_open_and_an_empty_flush_begin_the_replay() {
-        let event = |seq_id, event_type: EventType| {
-            let event = pb::RegionEventDescriptor {
-                event_type: event_type as i32,
-                log_sequence_number: Some(seq_id),
-                ..Default::default()
-            };
-            (seq_id, vec![markers::cell(b"", 1, &Marker::RegionEvent(event))])
-        };
         let (server, _primary, replica) = with_replica();
         send(&server, &replica, &[event(1000, EventType::RegionClose), edit(1001, b"b")]).expect("skipped");
         assert!(!has_row(&replica, b"b"));
