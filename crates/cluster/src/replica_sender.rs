@@ -130,12 +130,18 @@ impl ReplicaSenders {
         let senders = Arc::downgrade(self);
         drop(self.runtime.spawn(async move {
             while let Some(senders) = senders.upgrade() {
-                let Some(server) = senders.shared.server() else { return };
+                let Some(server) = senders.shared.server() else { return senders.close() };
                 senders.look(&server.regions().all(), clock::monotonic());
                 drop((senders, server));
                 sleep(PERIOD).await;
             }
         }));
+    }
+
+    /// Ends the tasks of all regions.
+    fn close(&self) {
+        let regions = std::mem::take(&mut *self.regions.lock());
+        regions.into_values().for_each(|gone| gone.close());
     }
 
     /// Compares the regions with those of before, and begins the lookups that are due.
