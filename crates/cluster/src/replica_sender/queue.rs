@@ -28,7 +28,8 @@
 //! (`HRegion.replayWALFlushCommitMarker`). So a live replica waits if a flush ends whose start was
 //! not queued, or if another one begins before the end: the first has failed.
 //!
-//! **Repeated calls.** Edits, replaced files and the list of all files may be sent twice. Steps of a
+//! **Repeated calls.** Edits, replaced files and the list of all files may be sent twice. Steps of
+//! a
 //! flush may not: after a call with such a step has failed, only its replaced files are sent again,
 //! and the replica waits. The list has calls of its own, because edits and files after it would be
 //! taken away if it was repeated with them.
@@ -495,7 +496,7 @@ impl RegionQueue {
     }
 
     fn start_flush(&mut self, seq_id: u64, families: &[Bytes], is_of_all: bool) {
-        // One before whose start was queued has failed. Of another one no replica knows.
+        // One before whose start was queued has failed. No replica knows of another one.
         self.each(|replica| replica.wait_unless_started(None));
         let started = families.iter().map(|family| (family.clone(), Vec::new()));
         if families.is_empty() {
