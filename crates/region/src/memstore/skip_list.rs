@@ -48,9 +48,9 @@ pub(super) struct Node {
     seq_id: u64,
     key_value_len: u32,
     height: u16,
-    /// Set once, if the write that the cell belongs to has failed, or has a later cell with the same
-    /// key. A reader whose read point admits the cell starts after that write was completed, and so
-    /// after this was set.
+    /// Set once, if the write that the cell belongs to has failed, or has a later cell with the
+    /// same key. A reader whose read point admits the cell starts after that write was completed,
+    /// and so after this was set.
     hidden: AtomicBool,
     published: PublicationCheck,
     // `height` links and the KeyValue follow.
@@ -334,8 +334,8 @@ impl SkipList {
         }
     }
 
-    /// Hides the cell that `cell`, at `node`, replaces: the next one, if it compares equal. Those that
-    /// it had replaced are hidden already.
+    /// Hides the cell that `cell`, at `node`, replaces: the next one, if it compares equal. Those
+    /// that it had replaced are hidden already.
     #[inline]
     fn hide_replaced(&self, node: Cursor, cell: &CellRef<'_>) {
         let next = self.after(node);
@@ -344,7 +344,8 @@ impl SkipList {
             stored.seq_id == cell.seq_id() && self.comparator.compare(&stored.cell(), cell).is_eq()
         };
         if self.stored(next).is_some_and(is_equal) {
-            // SAFETY: not null, or it would have no cell; nodes of this list live as long as `self`.
+            // SAFETY: not null, or it would have no cell; nodes of this list live as long as
+            // `self`.
             unsafe { (*next).hidden.store(true, Ordering::Relaxed) };
         }
     }
