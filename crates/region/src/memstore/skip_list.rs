@@ -218,7 +218,7 @@ impl SkipList {
         for (level, gap) in gaps.into_iter().enumerate().take(height) {
             self.link_in(node, level, gap, cell, code);
         }
-        self.hide_replaced(node.as_ptr(), cell);
+        self.hide_replaced(node.as_ptr(), cell, code);
         self.height.fetch_max(height, Ordering::Relaxed);
         if height == 1 { bytes } else { bytes + self.register_hint(Link::to(node, code)) }
     }
@@ -337,8 +337,13 @@ impl SkipList {
     /// Hides the cell that `cell`, at `node`, replaces: the next one, if it compares equal. Those
     /// that it had replaced are hidden already.
     #[inline]
-    fn hide_replaced(&self, node: Cursor, cell: &CellRef<'_>) {
-        let next = self.after(node);
+    fn hide_replaced(&self, node: Cursor, cell: &CellRef<'_>, code: u32) {
+        let next = self.next(node, 0);
+        if next.is_end() || next.code() != code {
+            // The next node is not touched: its memory is rarely in the processor's cache.
+            return;
+        }
+        let next = next.node();
         // Few neighbours are of the same write.
         let is_equal = |stored: StoredCell<'_>| {
             stored.seq_id == cell.seq_id() && self.comparator.compare(&stored.cell(), cell).is_eq()
