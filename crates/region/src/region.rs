@@ -96,8 +96,8 @@ use self::nonce::NonceManager;
 pub use self::open::{copy_seq_id_file, has_recovered_edits, write_region_info, write_seq_id_file};
 pub use self::read::{RegionScanner, RowReader};
 pub use self::replica_stream::{
-    CATALOG_REPLICATION_ENABLED, QUEUED_BYTES_MAX, REPLICATION_ENABLED, ReplicaEvent, ReplicaReplication,
-    ReplicaStream, ReplicaStreamReader,
+    CATALOG_REPLICATION_ENABLED, FileChange, FileChanges, QUEUED_BYTES_MAX, REPLICATION_ENABLED,
+    ReplicaEvent, ReplicaReplication, ReplicaStream, ReplicaStreamReader, SENDER_BYTES_MAX,
 };
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;

@@ -24,6 +24,7 @@
 //! | [`config`] | [`RegionServerConfig`] |
 //! | [`load`] | sizes for reports |
 //! | [`quotas`] | limits on the requests of users, tables, namespaces and this server |
+//! | [`replica_sender`] | the interface to the sender of edits to other servers |
 //! | [`request_counters`] | requests so far, by method |
 //! | [`metrics`] | sizes and counts for monitoring, by HBase's names |
 //! | [`slow_log_table`] | slow and large calls as rows of hbase:slowlog |
@@ -67,6 +68,7 @@ pub mod master_connection;
 pub mod metrics;
 pub mod online_regions;
 pub mod quotas;
+pub mod replica_sender;
 pub mod request_counters;
 pub mod requests;
 pub mod services;
@@ -108,6 +110,7 @@ pub use self::master_connection::{ClusterView, MasterConnection};
 pub use self::metrics::HotBlockCounts;
 pub use self::online_regions::OnlineRegions;
 use self::quotas::RpcQuotas;
+use self::replica_sender::ReplicaSender;
 pub use self::request_counters::{RequestCounters, RequestKind};
 use self::requests::bulk_load::ElsewhereLookups;
 pub use self::requests::caller::{Caller, Reply};
@@ -160,6 +163,11 @@ pub trait ServerHooks: Send + Sync {
     /// `DoNotRetryIOException` if this server takes no such lists, or cannot read this one.
     fn hot_blocks(&self, _request: pb::HotBlocksRequest) -> Result<()> {
         Err(HBaseError::do_not_retry("this server takes no lists of hot blocks"))
+    }
+
+    /// Returns the sender of MemStores' edits to other servers, if there is one.
+    fn replica_sender(&self) -> Option<&dyn ReplicaSender> {
+        None
     }
 
     /// Returns true if a location is in the file system of the regions, however it names that. May

@@ -124,6 +124,11 @@ const OBSTACLE_AGE_MAX: Duration = Duration::from_secs(30);
 pub struct Txid(u64);
 
 impl Txid {
+    /// Creates it from its number. Only those that an append has returned mean anything.
+    pub fn new(number: u64) -> Self {
+        Self(number)
+    }
+
     /// The number: 1 for the first entry of a [`Wal`].
     pub fn get(self) -> u64 {
         self.0
@@ -454,11 +459,12 @@ impl Wal {
         self.shared.sync(txid, level)
     }
 
-    /// Returns true if [`Wal::sync`] would return at once, without writing to the log.
-    pub fn is_settled(&self, txid: Txid, level: SyncLevel) -> bool {
+    /// Returns what [`Wal::sync`] would return at once, without writing to the log; `None` if it
+    /// would wait.
+    pub fn settled(&self, txid: Txid, level: SyncLevel) -> Option<Result<()>> {
         let queue = self.shared.queue.lock();
         let level = self.shared.effective(&queue, level);
-        queue.sync_result(txid, level).is_some()
+        queue.sync_result(txid, level)
     }
 
     /// Makes all entries up to `txid` durable at `level` on this thread, unless another thread

@@ -43,6 +43,7 @@ use md5::{Digest, Md5};
 use parking_lot::MutexGuard;
 
 use self::manifest::{FileMove, Manifest};
+use super::replica_stream::FileChange;
 use super::{Phase, Region, RegionCount};
 use crate::layout;
 use crate::store::{Store, StoreFile};
@@ -214,7 +215,7 @@ impl Region {
             }
             self.invalidate_row_cache();
         });
-        self.stream_files(seq_id.unwrap_or(0));
+        self.stream_files(seq_id.unwrap_or(0), || loaded(&manifest));
         tracing::info!(region = %self.info.name_text(), files = prepared.len(), seq_id, "bulk loaded");
         let logged = self.log_marker(|_| Marker::BulkLoad(manifest.marker.clone()));
         if let Err(error) = manifest.delete(fs) {
@@ -289,6 +290,15 @@ impl Region {
         }
         Ok(())
     }
+}
+
+/// The changes of store files by a load.
+fn loaded(manifest: &Manifest) -> Vec<FileChange> {
+    let of_family = |store: &pb::StoreDescriptor| {
+        let (family, outputs) = (store.family_name.clone(), store.store_file.clone());
+        FileChange::Replaced { family, inputs: Vec::new(), outputs }
+    };
+    manifest.marker.stores.iter().map(of_family).collect()
 }
 
 /// Returns the files with rows of other regions.

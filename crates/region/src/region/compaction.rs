@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use evenkeel_common::thread::catch;
 use evenkeel_common::{Result, clock};
 
+use super::replica_stream::FileChange;
 use super::{Phase, Region, RegionCount};
 use crate::metrics::CompactionEnd;
 use crate::store::{
@@ -83,15 +85,12 @@ impl Region {
                 }
             }
         }
-        // The files of the stores before the one that failed have changed.
-        if done {
-            self.stream_files(0);
-        }
         failed.map_or(Ok(done), Err)
     }
 
+    /// Returns true if files were replaced.
     fn compact_store(
-        &self,
+        self: &Arc<Self>,
         store: &Arc<Store>,
         kind: CompactionKind,
         priority: Option<&dyn BackgroundPriority>,
@@ -112,6 +111,10 @@ impl Region {
             }
         });
         self.count_compaction(&CompactionEnd { took: clock::since(started), ..end });
+        // Before the next store is compacted: secondary replicas may read the former files only for
+        // a while after they are archived.
+        let family = Bytes::copy_from_slice(store.family().name());
+        self.stream_files(0, || vec![FileChange::Replaced { family, inputs: result.inputs, outputs: names }]);
         if let Err(error) = store.archive_replaced() {
             tracing::warn!(region = %self.info.name_text(), %error, "compacted files are not archived yet");
         }

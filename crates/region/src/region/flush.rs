@@ -42,6 +42,7 @@ use evenkeel_wal::Txid;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::abort_on_panic::AbortOnPanic;
+use super::replica_stream::FileChange;
 use super::{Phase, Region, RegionCount};
 use crate::memstore::MemStoreSize;
 use crate::metrics::FlushEnd;
@@ -203,7 +204,7 @@ impl Region {
     ) -> Result<FlushOutcome> {
         if are_memstores_empty(stores) {
             if let Some(seq_id) = self.mark_flushed(stores) {
-                self.stream_files(seq_id);
+                self.stream_files(seq_id, Vec::new);
             }
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
@@ -223,8 +224,8 @@ impl Region {
         match catch(format_args!("the flush of {}", self.info.encoded_name()), write) {
             Ok(files) => {
                 let output_bytes = files.iter().flatten().map(|file| file.bytes()).sum();
-                self.commit_snapshots(&snapshot, files);
-                self.stream_files(snapshot.region_seq_id);
+                let names = self.commit_snapshots(&snapshot, files);
+                self.stream_files(snapshot.region_seq_id, || vec![snapshot.change(names)]);
                 let took = clock::since(started);
                 self.count_flush(&FlushEnd { took, cells, memstore_bytes, output_bytes });
                 let (ms, stores) = (length::whole_ms(took), stores.len());
@@ -298,7 +299,7 @@ impl Region {
             }
         }
         let seq_id = self.is_memstore_empty().then(|| self.mvcc.write_point())?;
-        self.resume_stream(seq_id);
+        self.stream_flush(seq_id, true, &[]);
         Some(seq_id)
     }
 
@@ -325,9 +326,7 @@ impl Region {
                 store.start_flush();
             }
         });
-        if stores.len() == self.stores.len() {
-            self.resume_stream(seq_id);
-        }
+        self.stream_flush(seq_id, stores.len() == self.stores.len(), &families);
         self.forget_unlogged();
         let oldest_edits_ms = stores.iter().map(|store| store.take_oldest_edit_ms()).collect();
         self.mvcc.complete(seq_id);
@@ -336,8 +335,9 @@ impl Region {
         Snapshot { stores, number, marked, seq_id, region_seq_id, oldest_edits_ms }
     }
 
-    /// Swaps the lists of all stores of the flush at once. It cannot fail.
-    fn commit_snapshots(&self, snapshot: &Snapshot<'_>, files: Vec<Vec<Arc<StoreFile>>>) {
+    /// Swaps the lists of all stores of the flush at once. It cannot fail. Returns the names of
+    /// each store's new files.
+    fn commit_snapshots(&self, snapshot: &Snapshot<'_>, files: Vec<Vec<Arc<StoreFile>>>) -> Vec<Vec<String>> {
         let Snapshot { stores, seq_id, .. } = *snapshot;
         let swap = || stores.iter().zip(files).map(|(store, files)| store.swap_flush(files)).collect();
         let names: Vec<Vec<String>> = self.with_new_epoch(swap);
@@ -348,6 +348,7 @@ impl Region {
             self.log_flush(FlushAction::CommitFlush, seq_id, stores, &names);
         }
         self.env.wal.complete_flush(&self.encoded_name, &family_names(stores), seq_id);
+        names
     }
 
     fn abort_snapshots(&self, snapshot: &Snapshot<'_>) {
@@ -380,6 +381,12 @@ impl Snapshot<'_> {
     /// Writes the files.
     fn write(&self, read_point: u64, priority: Option<&dyn BackgroundPriority>) -> Result<FlushedFiles> {
         self.stores.iter().map(|store| store.flush_snapshot(self.seq_id, read_point, priority)).collect()
+    }
+
+    /// The change of store files, once they are served.
+    fn change(&self, names: Vec<Vec<String>>) -> FileChange {
+        let files = family_names(self.stores).into_iter().zip(names).collect();
+        FileChange::Flushed { seq_id: self.seq_id, files }
     }
 
     /// Moves the files into place.

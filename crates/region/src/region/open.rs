@@ -543,6 +543,12 @@ impl Region {
         logged.map_err(|e| e.context("region event"))
     }
 
+    /// Returns the message of a REGION_OPEN marker that lists all files. It says that every edit
+    /// before `seq_id` is in them.
+    pub fn open_event(&self, seq_id: u64) -> pb::RegionEventDescriptor {
+        self.region_event(EventType::RegionOpen, seq_id)
+    }
+
     fn region_event(&self, event: EventType, seq_id: u64) -> pb::RegionEventDescriptor {
         let store = |store: &Arc<Store>| {
             let family: Bytes = store.family().name().to_vec().into();

@@ -2,10 +2,14 @@
 //! its own readers see it (`hbase.region.replica.replication.enabled`).
 //!
 //! ```text
-//! a write is visible ---> Edits                 \
-//! a flush has begun  ---> Resumed, after a gap   >  queue  --->  a thread of the server
-//! files have changed ---> Flushed               /
+//! a write is visible ---> Edits                       \
+//! a flush has begun  ---> Resumed (a gap ends), or     > queue --> a thread of the server
+//!                         FlushStarted                /
+//! files have changed ---> Flushed                    /
 //! ```
+//! `FlushStarted` is queued only while a secondary replica on another server reads the stream. It
+//! must know which of its cells will be in the files of the flush.
+//!
 //! **A write never waits.** All queues of a server share a budget of bytes. If it is exhausted, the
 //! stream stops: entries from then on are not queued, so there is a gap. Those before the gap stay
 //! queued. The server then requests a flush of the region. When a flush of all stores freezes the
@@ -22,7 +26,7 @@
 //! **`REGION_MEMSTORE_REPLICATION` false**: a stream without edits, which only tells that files
 //! have changed, as in HBase.
 //!
-//! **Which edits.** Those that are in the log, when they are as durable as requested and visible to
+//! **Which edits.** Those that are logged, when they are as durable as requested and visible to
 //! readers. A failed write and one with `SKIP_WAL` are not among them; the latter is seen after a
 //! flush, as in HBase.
 //!
@@ -38,8 +42,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Budget, CellBuffer, Configuration, KeyValue, RegionInfo, TableDescriptor};
+use evenkeel_wal::{SyncLevel, Txid};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Region;
@@ -52,14 +58,25 @@ pub const CATALOG_REPLICATION_ENABLED: &str = "hbase.region.replica.replication.
 
 /// The maximum bytes of the events that wait in all streams of a server.
 pub const QUEUED_BYTES_MAX: u64 = 8 << 20;
+/// The maximum bytes of the edits that wait for a call to another server, in a cluster, with copies
+/// of them in the buffers of sockets.
+pub const SENDER_BYTES_MAX: u64 = 24 << 20;
 /// The time after which files that could not be found are looked for again.
 const REFRESH_PAUSE: Duration = Duration::from_secs(1);
 /// The minimum time between two flushes of a region that are requested to start its stream.
 pub const RESTART_PAUSE_MIN: Duration = Duration::from_secs(30);
 /// The maximum of that time.
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(16 * 60);
-/// The bytes that an event occupies in addition to its cells.
+/// The maximum of that time if a secondary replica on another server reads the stream. It may read
+/// replaced files until it is told of all files, and these files are deleted after
+/// `hbase.master.hfilecleaner.ttl`, which is five minutes.
+const RESTART_PAUSE_MAX_ELSEWHERE: Duration = Duration::from_secs(2 * 60);
+/// The bytes that an event occupies in addition to its cells and names.
 const EVENT_BYTES: u64 = 256;
+/// The bytes that the name of a file or family occupies in addition to its text.
+const NAME_BYTES: u64 = 32;
+/// The maximum changes of files of one event. If there are more, they are [`FileChanges::Unknown`].
+const CHANGES_MAX: usize = 32;
 
 /// Which MemStores are replicated to secondary replicas of regions. Clones share the budget of
 /// their queues.
@@ -117,20 +134,114 @@ pub enum ReplicaEvent {
     Edits {
         /// Their sequence id, above that of all earlier edits.
         seq_id: u64,
+        /// The log entry, if the edits became visible before it was in the log (`ASYNC_WAL`). Until
+        /// it is, they may be lost in a crash of this server, so another server must not have them
+        /// ([`Region::when_logged`]).
+        unlogged: Option<Txid>,
         /// The cells.
         cells: CellBuffer,
     },
-    /// Edits up to this sequence id may be missing before this event; none are after it.
+    /// Edits up to this sequence id may be missing before this event; none are after it. A flush of
+    /// all stores has begun.
     Resumed(u64),
-    /// Every edit up to this sequence id is in store files; 0 if the files have changed for another
-    /// reason.
-    Flushed(u64),
+    /// A flush of stores has begun. Edits that come later and are not of the flush have a greater
+    /// sequence id; edits of the flush may still come.
+    FlushStarted {
+        /// The sequence id of the flush.
+        seq_id: u64,
+        /// The families of the stores; none if there is nothing to flush: every edit up to `seq_id`
+        /// is in files.
+        families: Vec<Bytes>,
+        /// True if the flush is of all stores of the region, or there is nothing to flush.
+        is_of_all: bool,
+    },
+    /// Store files have changed.
+    Flushed {
+        /// Every edit up to this sequence id is in store files; 0 if the files have changed without
+        /// a flush.
+        through: u64,
+        /// What has changed.
+        changes: FileChanges,
+    },
 }
 
 impl ReplicaEvent {
     fn bytes(&self) -> u64 {
-        let Self::Edits { cells, .. } = self else { return EVENT_BYTES };
-        EVENT_BYTES + cells.encoded_len() as u64
+        let more = match self {
+            Self::Edits { cells, .. } => cells.encoded_len() as u64,
+            Self::Resumed(_) => 0,
+            Self::FlushStarted { families, .. } => {
+                families.iter().map(|family| NAME_BYTES + family.len() as u64).sum()
+            }
+            Self::Flushed { changes, .. } => changes.bytes(),
+        };
+        EVENT_BYTES + more
+    }
+}
+
+/// One change of store files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileChange {
+    /// A flush has ended.
+    Flushed {
+        /// The sequence id of the flush.
+        seq_id: u64,
+        /// The flushed families, each with the names of its new files.
+        files: Vec<(Bytes, Vec<String>)>,
+    },
+    /// Files of a family were replaced, or loaded.
+    Replaced {
+        /// The family.
+        family: Bytes,
+        /// The names of the former files; none for a bulk load.
+        inputs: Vec<String>,
+        /// The names of the new files.
+        outputs: Vec<String>,
+    },
+}
+
+impl FileChange {
+    fn names(&self) -> impl Iterator<Item = &String> {
+        let (flushed, replaced) = match self {
+            Self::Flushed { files, .. } => (Some(files.iter().flat_map(|(_, names)| names)), None),
+            Self::Replaced { inputs, outputs, .. } => (None, Some(inputs.iter().chain(outputs))),
+        };
+        flushed.into_iter().flatten().chain(replaced.into_iter().flatten())
+    }
+
+    fn bytes(&self) -> u64 {
+        EVENT_BYTES + self.names().map(|name| NAME_BYTES + name.len() as u64).sum::<u64>()
+    }
+}
+
+/// The changes of store files that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileChanges {
+    /// These, in this order.
+    Known(Vec<FileChange>),
+    /// Too many to list: a reader must compare all files.
+    Unknown,
+}
+
+impl FileChanges {
+    fn bytes(&self) -> u64 {
+        let Self::Known(changes) = self else { return 0 };
+        changes.iter().map(FileChange::bytes).sum()
+    }
+
+    fn add(&mut self, later: Self) {
+        match (self, later) {
+            (Self::Known(all), Self::Known(more)) if all.len() + more.len() <= CHANGES_MAX => {
+                all.extend(more);
+            }
+            (all, _) => *all = Self::Unknown,
+        }
+    }
+}
+
+impl Default for FileChanges {
+    fn default() -> Self {
+        Self::Known(Vec::new())
     }
 }
 
@@ -151,11 +262,13 @@ pub struct ReplicaStream {
 struct StreamState {
     events: VecDeque<ReplicaEvent>,
     /// A [`ReplicaEvent::Flushed`] for which the budget had no space. It follows all events.
-    unsent_flushed: Option<u64>,
+    unsent_flushed: Option<(u64, FileChanges)>,
     /// A [`ReplicaEvent::Flushed`] whose files could not be found, and when to try again.
     failed_flushed: Option<(u64, Instant)>,
     /// True if a secondary replica reads the stream.
     has_readers: bool,
+    /// True if one on another server does.
+    has_readers_elsewhere: bool,
     /// The last flush that was requested to start the stream, and the pause after it.
     restart: Option<(Instant, Duration)>,
 }
@@ -163,6 +276,11 @@ struct StreamState {
 impl StreamState {
     fn has_events(&self) -> bool {
         !self.events.is_empty() || self.unsent_flushed.is_some()
+    }
+
+    fn take_unsent(&mut self) -> Option<ReplicaEvent> {
+        let (through, changes) = self.unsent_flushed.take()?;
+        Some(ReplicaEvent::Flushed { through, changes })
     }
 }
 
@@ -192,14 +310,16 @@ impl ReplicaStream {
     /// that is the first for a secondary replica does not wait for the end of the pause.
     pub fn begin_restart(&self, now: Instant, is_first: bool) -> bool {
         let mut state = self.state.lock();
+        let pause_max =
+            if state.has_readers_elsewhere { RESTART_PAUSE_MAX_ELSEWHERE } else { RESTART_PAUSE_MAX };
         let (passed, pause) = match state.restart {
-            Some((at, pause)) => (now.saturating_duration_since(at), pause),
+            Some((at, pause)) => (now.saturating_duration_since(at), pause.min(pause_max)),
             None => (Duration::MAX, RESTART_PAUSE_MIN),
         };
         let is_due = is_first || passed >= pause;
         if is_due {
             let is_rare = is_first || passed >= pause * 2;
-            let next = if is_rare { RESTART_PAUSE_MIN } else { (pause * 2).min(RESTART_PAUSE_MAX) };
+            let next = if is_rare { RESTART_PAUSE_MIN } else { (pause * 2).min(pause_max) };
             state.restart = Some((now, next));
         }
         is_due
@@ -214,15 +334,16 @@ impl ReplicaStream {
         !self.is_active.load(Ordering::Acquire)
     }
 
-    /// Sets whether secondary replicas read the stream. Without readers it is stopped, and empty.
-    /// The first reader may have missed a change of files since its opening. It is told so if no
-    /// flush will start the stream.
-    pub fn set_has_readers(&self, has_readers: bool) {
+    /// Sets whether secondary replicas on this server and elsewhere read the stream. Without
+    /// readers it is stopped, and empty. The first reader may have missed a change of files since
+    /// its opening. It is told so if no flush will start the stream.
+    pub fn set_has_readers(&self, here: bool, elsewhere: bool) {
         let mut state = self.state.lock();
-        let had_readers = std::mem::replace(&mut state.has_readers, has_readers);
-        if has_readers {
+        state.has_readers_elsewhere = elsewhere;
+        let had_readers = std::mem::replace(&mut state.has_readers, here || elsewhere);
+        if state.has_readers {
             if !had_readers && !self.takes_edits {
-                self.queue_flushed(&mut state, 0);
+                self.queue_flushed(&mut state, 0, FileChanges::Unknown);
             }
             return;
         }
@@ -261,9 +382,10 @@ impl ReplicaStream {
 
     /// Queues the cells of a log entry that becomes visible, after all earlier ones. Stops the
     /// stream if the budget is exhausted.
-    pub(super) fn push_edits(&self, seq_id: u64, cells: CellBuffer) {
+    pub(super) fn push_edits(&self, seq_id: u64, unlogged: Option<Txid>, cells: CellBuffer) {
         let mut state = self.state.lock();
-        if !self.is_stopped() && !self.push(&mut state, ReplicaEvent::Edits { seq_id, cells }) {
+        let event = ReplicaEvent::Edits { seq_id, unlogged, cells };
+        if !self.is_stopped() && !self.push(&mut state, event) {
             self.is_active.store(false, Ordering::Release);
         }
     }
@@ -277,20 +399,28 @@ impl ReplicaStream {
         fits
     }
 
-    /// Starts a stopped stream. Every edit up to `seq_id` is in a MemStore that a flush writes, or
-    /// in files; the caller excludes writers.
-    pub(super) fn resume(&self, seq_id: u64) {
+    /// Starts a stopped stream, if a flush of all stores has begun: every edit up to `seq_id` is in
+    /// a MemStore that the flush writes, or in files. The caller excludes writers. A stream that
+    /// runs only tells of the flush, if a reader elsewhere needs to know.
+    pub(super) fn flush_started(&self, seq_id: u64, is_of_all: bool, families: &[Bytes]) {
         let mut state = self.state.lock();
-        let is_due = self.takes_edits && state.has_readers && self.is_stopped();
-        if is_due && self.push(&mut state, ReplicaEvent::Resumed(seq_id)) {
-            self.is_active.store(true, Ordering::Release);
+        if self.takes_edits && self.is_stopped() {
+            let is_due = is_of_all && state.has_readers;
+            if is_due && self.push(&mut state, ReplicaEvent::Resumed(seq_id)) {
+                self.is_active.store(true, Ordering::Release);
+            }
+        } else if state.has_readers_elsewhere {
+            let event = ReplicaEvent::FlushStarted { seq_id, families: families.to_vec(), is_of_all };
+            if !self.push(&mut state, event) {
+                self.is_active.store(false, Ordering::Release);
+            }
         }
     }
 
     /// Queues that every edit up to `seq_id` is in store files; 0 for files that have changed
     /// without a flush. That is never lost, even if the budget is exhausted.
-    pub fn push_flushed(&self, seq_id: u64) {
-        self.queue_flushed(&mut self.state.lock(), seq_id);
+    pub fn push_flushed(&self, seq_id: u64, changes: FileChanges) {
+        self.queue_flushed(&mut self.state.lock(), seq_id, changes);
     }
 
     /// Keeps a change of files that a reader could not see, for [`ReplicaStream::retry_flushed`].
@@ -304,18 +434,37 @@ impl ReplicaStream {
     pub fn retry_flushed(&self, now: Instant) {
         let mut state = self.state.lock();
         if let Some((seq_id, _)) = state.failed_flushed.take_if(|(_, at)| *at <= now) {
-            self.queue_flushed(&mut state, seq_id);
+            // Readers elsewhere were told of the changes already.
+            self.queue_flushed(&mut state, seq_id, FileChanges::default());
         }
     }
 
-    fn queue_flushed(&self, state: &mut StreamState, seq_id: u64) {
-        if let Some(ReplicaEvent::Flushed(through)) = state.events.back_mut() {
-            *through = seq_id.max(*through);
-        } else if state.has_readers {
-            let seq_id = seq_id.max(state.unsent_flushed.unwrap_or(0));
-            let is_queued = self.push(state, ReplicaEvent::Flushed(seq_id));
-            state.unsent_flushed = (!is_queued).then_some(seq_id);
+    fn queue_flushed(&self, state: &mut StreamState, seq_id: u64, changes: FileChanges) {
+        if !state.has_readers {
+            return;
         }
+        let (mut through, mut all) = state.unsent_flushed.take().unwrap_or_default();
+        // Those for which there was no space follow all events.
+        if let Some(ReplicaEvent::Flushed { .. }) = state.events.back()
+            && let Some(ReplicaEvent::Flushed { through: before, changes }) = self.pop_back(state)
+        {
+            let later = std::mem::replace(&mut all, changes);
+            (through, _) = (through.max(before), all.add(later));
+        }
+        through = through.max(seq_id);
+        all.add(changes);
+        let event = ReplicaEvent::Flushed { through, changes: all };
+        if self.queued.acquire(event.bytes()) {
+            state.events.push_back(event);
+        } else if let ReplicaEvent::Flushed { through, changes } = event {
+            state.unsent_flushed = Some((through, changes));
+        }
+    }
+
+    fn pop_back(&self, state: &mut StreamState) -> Option<ReplicaEvent> {
+        let event = state.events.pop_back()?;
+        self.queued.release(event.bytes());
+        Some(event)
     }
 
     /// Returns true if the server must be told that there are events, once until the next
@@ -362,7 +511,7 @@ impl ReplicaStreamReader<'_> {
     pub fn take(&self) -> Option<ReplicaEvent> {
         let mut state = self.stream.state.lock();
         let Some(event) = state.events.pop_front() else {
-            return state.unsent_flushed.take().map(ReplicaEvent::Flushed);
+            return state.take_unsent();
         };
         drop(state);
         self.stream.queued.release(event.bytes());
@@ -371,45 +520,61 @@ impl ReplicaStreamReader<'_> {
 
     /// Takes the next event if it belongs before the files of a flush: edits up to `seq_id`, and
     /// what precedes them. Events about files are passed to `set_aside`.
-    pub fn take_up_to(&self, seq_id: u64, mut set_aside: impl FnMut(u64)) -> Option<ReplicaEvent> {
-        let mut state = self.stream.state.lock();
+    pub fn take_up_to(&self, seq_id: u64, mut set_aside: impl FnMut(ReplicaEvent)) -> Option<ReplicaEvent> {
         loop {
-            let Some(front) = state.events.front() else {
-                state.unsent_flushed.take().into_iter().for_each(&mut set_aside);
-                return None;
-            };
-            let is_before = match front {
-                ReplicaEvent::Edits { seq_id: edit, .. } => *edit <= seq_id,
-                ReplicaEvent::Resumed(until) => *until <= seq_id,
-                ReplicaEvent::Flushed(_) => true,
-            };
-            let event = if is_before { state.events.pop_front()? } else { return None };
-            self.stream.queued.release(event.bytes());
-            match event {
-                ReplicaEvent::Flushed(through) => set_aside(through),
+            match self.take_if_before(seq_id)? {
+                event @ ReplicaEvent::Flushed { .. } => set_aside(event),
                 event => return Some(event),
             }
         }
     }
+
+    fn take_if_before(&self, seq_id: u64) -> Option<ReplicaEvent> {
+        let mut state = self.stream.state.lock();
+        let is_before = match state.events.front() {
+            Some(ReplicaEvent::Edits { seq_id: edit, .. }) => *edit <= seq_id,
+            Some(ReplicaEvent::Resumed(until)) => *until <= seq_id,
+            Some(ReplicaEvent::FlushStarted { seq_id: started, .. }) => *started <= seq_id,
+            Some(ReplicaEvent::Flushed { .. }) => true,
+            None => return state.take_unsent(),
+        };
+        let event = if is_before { state.events.pop_front()? } else { return None };
+        drop(state);
+        self.stream.queued.release(event.bytes());
+        Some(event)
+    }
 }
 
 impl Region {
+    /// Returns whether a log entry of [`ReplicaEvent::Edits`] is in the log; `None` if that is not
+    /// known yet.
+    pub fn is_logged(&self, entry: Txid) -> Option<bool> {
+        self.env.wal.settled(entry, SyncLevel::Flush).map(|outcome| outcome.is_ok())
+    }
+
+    /// Calls `done` once, when [`Region::is_logged`] is known, and requests that it becomes so. It
+    /// may run on the log's thread, so it must be cheap.
+    pub fn when_logged(&self, entry: Txid, done: impl FnOnce() + Send + 'static) {
+        self.env.wal.when_synced(entry, SyncLevel::Flush, move |_| done());
+    }
+
     /// The stream for its secondary replicas, if its edits are replicated to them.
     pub fn replica_stream(&self) -> Option<&Arc<ReplicaStream>> {
         self.replica_stream.as_ref()
     }
 
-    /// Starts a stopped stream, for a caller that excludes writers, if every edit up to `seq_id` is
-    /// frozen or in files.
-    pub(super) fn resume_stream(&self, seq_id: u64) {
-        self.replica_stream.iter().for_each(|stream| stream.resume(seq_id));
+    /// Tells the secondary replicas that a flush of some families has begun, for a caller that
+    /// excludes writers: every edit of these up to `seq_id` is frozen. See
+    /// [`ReplicaStream::flush_started`].
+    pub(super) fn stream_flush(&self, seq_id: u64, is_of_all: bool, families: &[Bytes]) {
+        self.replica_stream.iter().for_each(|stream| stream.flush_started(seq_id, is_of_all, families));
     }
 
     /// Tells the secondary replicas that store files have changed. Every edit up to `seq_id` is in
     /// them.
-    pub(super) fn stream_files(self: &Arc<Self>, seq_id: u64) {
+    pub(super) fn stream_files(self: &Arc<Self>, seq_id: u64, changes: impl FnOnce() -> Vec<FileChange>) {
         if let Some(stream) = &self.replica_stream {
-            stream.push_flushed(seq_id);
+            stream.push_flushed(seq_id, FileChanges::Known(changes()));
             self.announce_events(stream);
         }
     }
@@ -423,213 +588,4 @@ impl Region {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cells(bytes: usize) -> CellBuffer {
-        let mut cells = CellBuffer::new();
-        cells.push(&KeyValue::put(b"r", b"f", b"q", 1, &vec![0; bytes]).as_cell());
-        cells
-    }
-
-    fn started() -> (Arc<Budget>, ReplicaStream) {
-        let budget = Budget::new(4096);
-        let stream = ReplicaStream::new(true, Arc::clone(&budget));
-        stream.set_has_readers(true);
-        stream.resume(5);
-        (budget, stream)
-    }
-
-    /// The events as text: edits by sequence id, `>` for resumed, `=` for flushed.
-    fn taken(stream: &ReplicaStream) -> String {
-        let reader = stream.read();
-        let text = |event| match event {
-            ReplicaEvent::Edits { seq_id, .. } => format!("{seq_id}"),
-            ReplicaEvent::Resumed(until) => format!(">{until}"),
-            ReplicaEvent::Flushed(through) => format!("={through}"),
-        };
-        std::iter::from_fn(|| reader.take()).map(text).collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn a_stream_without_readers_keeps_nothing() {
-        let stream = ReplicaStream::new(true, Budget::new(4096));
-        stream.resume(5);
-        stream.push_edits(6, cells(1));
-        stream.push_flushed(6);
-        assert!(stream.is_stopped() && stream.copy(&[]).is_none() && !stream.announce());
-        assert_eq!(taken(&stream), "");
-    }
-
-    #[test]
-    fn events_keep_their_order() {
-        let (budget, stream) = started();
-        stream.push_edits(6, cells(1));
-        stream.push_flushed(6);
-        stream.push_flushed(0);
-        stream.push_edits(8, cells(1));
-        assert_eq!(taken(&stream), ">5 6 =6 8");
-        stream.stop_unless_resumed();
-        assert!(stream.is_stopped());
-        assert_eq!(budget.used(), 0);
-    }
-
-    #[test]
-    fn an_exhausted_budget_stops_the_stream_until_a_flush() {
-        let (budget, stream) = started();
-        stream.push_edits(6, cells(1000));
-        stream.push_edits(7, cells(5000));
-        assert!(stream.is_stopped());
-        stream.push_edits(8, cells(1));
-        stream.resume(9);
-        stream.push_edits(10, cells(1));
-        assert_eq!(taken(&stream), ">5 6 >9 10");
-        assert_eq!(budget.used(), 0);
-        // A stream that runs is not interrupted by another flush.
-        stream.resume(11);
-        assert_eq!(taken(&stream), "");
-    }
-
-    #[test]
-    fn a_change_of_files_is_told_even_if_the_budget_is_exhausted() {
-        let (budget, stream) = started();
-        assert!(stream.read().take().is_some());
-        let others = 4096 - 100;
-        assert!(budget.acquire(others));
-        stream.push_flushed(6);
-        stream.push_flushed(0);
-        assert!(stream.announce() && stream.has_events() && !stream.is_stopped());
-        assert_eq!(taken(&stream), "=6");
-        stream.push_flushed(7);
-        budget.release(others);
-        stream.push_edits(8, cells(1));
-        stream.push_flushed(0);
-        assert_eq!(taken(&stream), "8 =7");
-        assert!(budget.acquire(others));
-        stream.push_flushed(9);
-        let mut aside = Vec::new();
-        assert!(stream.read().take_up_to(9, |through| aside.push(through)).is_none());
-        assert_eq!((aside, stream.has_events()), (vec![9], false));
-        stream.push_flushed(10);
-        stream.set_has_readers(false);
-        assert_eq!(taken(&stream), "");
-    }
-
-    #[test]
-    fn a_failed_refresh_is_repeated_after_a_pause() {
-        let (_, stream) = started();
-        let now = evenkeel_common::clock::monotonic();
-        stream.set_failed_flushed(7, now);
-        stream.set_failed_flushed(0, now);
-        stream.retry_flushed(now);
-        assert_eq!(taken(&stream), ">5");
-        stream.retry_flushed(now + REFRESH_PAUSE);
-        stream.retry_flushed(now + REFRESH_PAUSE * 2);
-        assert_eq!(taken(&stream), "=7");
-    }
-
-    #[test]
-    fn flushes_that_start_a_stream_are_paced() {
-        let (_, stream) = started();
-        let now = evenkeel_common::clock::monotonic();
-        let at = |pauses: u32| now + RESTART_PAUSE_MIN * pauses;
-        assert!(stream.begin_restart(now, false) && !stream.begin_restart(now, false));
-        assert!(stream.begin_restart(at(1), false), "the first pause is over");
-        assert!(!stream.begin_restart(at(2), false) && stream.begin_restart(at(3), false), "twice as long");
-        assert!(stream.begin_restart(at(4), true), "a new secondary replica does not wait");
-        assert!(!stream.begin_restart(at(4), false) && stream.begin_restart(at(6), false));
-        assert!(stream.begin_restart(at(7), false), "the pause is short again");
-        (0..20).fold(at(7), |at, _| {
-            let next = at + RESTART_PAUSE_MAX;
-            assert!(stream.begin_restart(next, false));
-            next
-        });
-    }
-
-    #[test]
-    fn a_stream_without_edits_tells_of_files() {
-        let stream = ReplicaStream::new(false, Budget::new(4096));
-        // A flush between the opening of a replica and its first event.
-        stream.push_flushed(4);
-        stream.set_has_readers(true);
-        assert_eq!(taken(&stream), "=0");
-        stream.set_has_readers(true);
-        assert_eq!(taken(&stream), "");
-        stream.resume(5);
-        stream.push_edits(6, cells(1));
-        stream.push_flushed(6);
-        assert!(!stream.needs_flush());
-        assert_eq!(taken(&stream), "=6");
-    }
-
-    #[test]
-    fn a_stream_returns_its_bytes() {
-        let (budget, stream) = started();
-        stream.stop_unless_resumed();
-        stream.push_edits(6, cells(100));
-        assert!(budget.used() > 100);
-        stream.set_has_readers(false);
-        assert_eq!((budget.used(), stream.is_stopped()), (0, true));
-        stream.set_has_readers(true);
-        stream.resume(7);
-        stream.push_edits(8, cells(100));
-        drop(stream);
-        assert_eq!(budget.used(), 0);
-    }
-
-    #[test]
-    fn events_are_announced_once_until_they_are_read() {
-        let (_, stream) = started();
-        assert!(stream.announce() && !stream.announce());
-        drop(stream.read());
-        assert!(stream.announce(), "the events are still there");
-        assert_eq!(taken(&stream), ">5");
-        assert!(!stream.announce());
-    }
-
-    #[test]
-    fn edits_of_files_are_taken_before_later_ones() {
-        let (_, stream) = started();
-        stream.push_edits(6, cells(1));
-        stream.push_flushed(6);
-        stream.push_edits(7, cells(1));
-        stream.push_edits(8, cells(1));
-        let reader = stream.read();
-        let (mut seq_ids, mut aside) = (Vec::new(), Vec::new());
-        while let Some(event) = reader.take_up_to(7, |through| aside.push(through)) {
-            seq_ids.extend(match event {
-                ReplicaEvent::Edits { seq_id, .. } | ReplicaEvent::Resumed(seq_id) => Some(seq_id),
-                ReplicaEvent::Flushed(_) => None,
-            });
-        }
-        assert_eq!((seq_ids, aside), (vec![5, 6, 7], vec![6]));
-        drop(reader);
-        assert_eq!(taken(&stream), "8");
-    }
-
-    #[test]
-    fn only_tables_that_ask_for_it_have_streams() {
-        let on = ReplicaReplication::new(true, false);
-        let table = |attributes: &[(&str, &str)]| {
-            let table = TableDescriptor::new("t".parse().expect("legal"));
-            attributes.iter().fold(table, |table, (key, value)| table.with(key, value))
-        };
-        let info =
-            RegionInfo::new("t".parse().expect("legal"), b"".as_slice().into(), b"".as_slice().into(), 1);
-        let has_stream = |replication: &ReplicaReplication, info: &RegionInfo, table| {
-            replication.stream_of(info, &table).is_some_and(|stream| stream.takes_edits())
-        };
-        let two = || table(&[("REGION_REPLICATION", "2")]);
-        assert!(has_stream(&on, &info, two()));
-        assert!(!has_stream(&on, &info.replica(1), two()));
-        assert!(!has_stream(&on, &info, table(&[])));
-        let without = table(&[("REGION_REPLICATION", "2"), ("REGION_MEMSTORE_REPLICATION", "false")]);
-        assert!(!has_stream(&on, &info, without.clone()));
-        assert!(on.stream_of(&info, &without).is_some(), "it still tells that files have changed");
-        assert!(!has_stream(&ReplicaReplication::default(), &info, two()));
-        assert!(!has_stream(&on, &RegionInfo::meta(), two()));
-        let of_catalog = ReplicaReplication::new(false, true);
-        assert!(has_stream(&of_catalog, &RegionInfo::meta(), table(&[])));
-        assert!(!has_stream(&of_catalog, &info, two()) && of_catalog.is_enabled());
-    }
-}
+mod tests;

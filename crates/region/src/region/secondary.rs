@@ -27,6 +27,11 @@
 //! nothing. If files of some families would show edits behind a gap that they do not fill, these
 //! edits are dropped, and the gap has no end again.
 //!
+//! **Crashes.** A server can send edits that are lost with it. Then another one opens the default
+//! replica with a smaller sequence id, and uses those of the lost edits again. They are dropped
+//! when
+//! the opening is replayed ([`Region::replay_open`]).
+//!
 //! **Memory.** Only a refresh frees the memory of replayed edits. While refreshes fail, the server
 //! lets the replica replay nothing ([`Region::block_replay`]), and may drop what it has replayed
 //! ([`Region::drop_replayed`]).
@@ -65,6 +70,8 @@ pub(super) struct ReplayState {
     replayed: u64,
     /// The last edit that was handed over; those that were not added are missing.
     offered: u64,
+    /// The last opening of the default replica that was replayed; 0 if there was none.
+    opened: u64,
     /// The first edit in the MemStore that is not shown, because of a gap; `u64::MAX` if there is
     /// none.
     hidden_from: u64,
@@ -81,6 +88,7 @@ impl Default for ReplayState {
             in_files: 0,
             replayed: 0,
             offered: 0,
+            opened: 0,
             hidden_from: u64::MAX,
             is_blocked: false,
             is_flush_requested: false,
@@ -91,6 +99,13 @@ impl Default for ReplayState {
 impl ReplayState {
     fn has_gap(&self) -> bool {
         self.in_files < self.gap_end
+    }
+
+    /// Returns true if a default replica opens with a sequence id that was handed over already.
+    /// Then that edit and the later ones were lost with a server. A repeated or former opening
+    /// loses nothing.
+    fn is_crash(&self, seq_id: u64) -> bool {
+        self.opened > 0 && seq_id > self.opened && seq_id < self.offered
     }
 }
 
@@ -235,6 +250,30 @@ impl Region {
         Ok(true)
     }
 
+    /// Replays the opening of a default replica, whose files have every edit up to `seq_id`; begins
+    /// to replay later ones. Drops later ones of before, if an earlier opening was replayed: a
+    /// server may send edits that are not in the log yet (`ASYNC_WAL`), and after its crash another
+    /// one uses the sequence ids again. Returns true if files differ from those before.
+    ///
+    /// # Errors
+    /// As [`Region::refresh_store_files`].
+    pub fn replay_open(&self, seq_id: u64) -> Result<bool> {
+        let is_crash = self.replayed.lock().is_crash(seq_id);
+        if self.is_replay_suspended() && !is_crash {
+            self.resume_replay(seq_id);
+        }
+        let is_changed = self.refresh_after(seq_id, |_| ())?;
+        let mut replayed = self.replayed.lock();
+        if is_crash {
+            (replayed.replayed, replayed.offered) = (seq_id, seq_id);
+            (replayed.gap_end, replayed.hidden_from) = (seq_id, u64::MAX);
+            self.drop_segments();
+            tracing::info!(region = %self.info.name_text(), seq_id, "edits that a server has lost are dropped");
+        }
+        replayed.opened = replayed.opened.max(seq_id);
+        Ok(is_changed)
+    }
+
     /// Begins or continues to replay: edits up to `seq_id` may be missing, later ones will be
     /// replayed. They are shown when [`Region::refresh_after`] was told that those up to `seq_id`
     /// are in files, and so are all that were handed over before. Does nothing while the replay is
@@ -267,6 +306,11 @@ impl Region {
     pub fn drop_replayed(&self) {
         let mut replayed = self.replayed.lock();
         (replayed.gap_end, replayed.hidden_from) = (u64::MAX, u64::MAX);
+        self.drop_segments();
+    }
+
+    /// Drops all replayed edits, for a caller that excludes others.
+    fn drop_segments(&self) {
         let segments: Vec<_> = self.stores.iter().map(|store| store.kept_segment(u64::MAX, 0)).collect();
         self.with_new_epoch(|| {
             for (store, segment) in self.stores.iter().zip(segments) {

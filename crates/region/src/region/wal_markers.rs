@@ -61,7 +61,7 @@ impl Region {
     /// failed: a flush must free its files then.
     pub(super) fn check_log(&self, logged: Option<Txid>, marker: impl Fn(u64) -> Marker) -> Result<()> {
         let wal = &self.env.wal;
-        let marked = match logged.filter(|txid| !wal.is_settled(*txid, SyncLevel::Flush)) {
+        let marked = match logged.filter(|txid| wal.settled(*txid, SyncLevel::Flush).is_none()) {
             Some(txid) => txid,
             None => self.append_marker(&marker)?,
         };

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_common::{CellBuffer, CellType, Durability, KeyValue};
 use evenkeel_region::operations::Scan;
-use evenkeel_region::region::{Region, ReplicaEvent, ReplicaReplication};
-use evenkeel_region::store::BackgroundPriority;
+use evenkeel_region::region::{FileChange, FileChanges, Region, ReplicaEvent, ReplicaReplication};
+use evenkeel_region::store::{BackgroundPriority, CompactionKind};
+use parking_lot::Mutex;
 
 use crate::harness::{Cluster, put, scan, values};
 
@@ -205,6 +206,42 @@ fn edits_behind_a_gap_are_dropped_if_files_would_show_them() {
     assert_eq!((rows(&secondary).join(""), cells_in_memory(&secondary)), ("abcde".into(), 0));
 }
 
+/// Edits that were sent, but are not in the log that another server has replayed.
+#[test]
+fn edits_of_a_default_replica_that_crashed_are_dropped_when_it_opens_again() {
+    let (cluster, secondary) = with_replay();
+    let opened = cluster.region().flush().expect("nothing to flush").seq_id;
+    secondary.replay_open(opened).expect("read");
+    let kept = write(&cluster, "b", &["f"]);
+    secondary.replay_entry(kept, &edits("f", &["b"])).expect("replayed");
+    secondary.replay_entry(kept + 40, &edits("f", &["lost"])).expect("replayed");
+    assert_eq!(rows(&secondary), ["a", "b", "lost"]);
+    let flushed = cluster.region().flush().expect("flushed").seq_id;
+    // The rest of a former opening.
+    secondary.replay_open(opened).expect("read");
+    assert_eq!(rows(&secondary), ["a", "b", "lost"]);
+    secondary.replay_open(flushed).expect("read");
+    assert_eq!((rows(&secondary), cells_in_memory(&secondary)), (vec!["a".into(), "b".into()], 0));
+    let next = write(&cluster, "c", &["f"]);
+    assert!(next < kept + 40);
+    assert!(secondary.replay_entry(next, &edits("f", &["c"])).expect("replayed"));
+    // The call is repeated.
+    secondary.replay_open(flushed).expect("read");
+    assert!(!secondary.replay_entry(next, &edits("f", &["c"])).expect("skipped"));
+    assert_eq!(rows(&secondary), ["a", "b", "c"]);
+}
+
+/// A replica that opened after its default replica did cannot tell which server is the later one.
+#[test]
+fn the_first_opening_that_is_replayed_drops_nothing() {
+    let (cluster, secondary) = with_secondary();
+    let seq_id = cluster.region().read_point();
+    secondary.replay_entry(seq_id + 40, &edits("f", &["b"])).expect("skipped");
+    secondary.replay_open(seq_id).expect("read");
+    assert!(secondary.replay_entry(seq_id + 41, &edits("f", &["c"])).expect("replayed"));
+    assert_eq!(rows(&secondary), ["a"], "c is not shown without b");
+}
+
 #[test]
 fn a_blocked_replica_replays_nothing_and_can_drop_its_memory() {
     let (cluster, secondary) = with_replay();
@@ -284,7 +321,7 @@ fn with_stream() -> Cluster {
     cluster.alter(&[("REGION_REPLICATION", "2")]);
     cluster.replication = ReplicaReplication::new(true, false);
     cluster.restart();
-    cluster.region().replica_stream().expect("a stream").set_has_readers(true);
+    cluster.region().replica_stream().expect("a stream").set_has_readers(true, false);
     cluster
 }
 
@@ -294,7 +331,7 @@ fn replay_all(cluster: &Cluster, secondary: &Region) -> String {
     let mut text = Vec::new();
     while let Some(event) = reader.take() {
         text.push(match event {
-            ReplicaEvent::Edits { seq_id, cells } => {
+            ReplicaEvent::Edits { seq_id, cells, .. } => {
                 secondary.replay_entry(seq_id, &cells).expect("replayed");
                 format!("{} cells", cells.len())
             }
@@ -302,8 +339,9 @@ fn replay_all(cluster: &Cluster, secondary: &Region) -> String {
                 secondary.resume_replay(seq_id);
                 "resumed".to_owned()
             }
-            ReplicaEvent::Flushed(seq_id) => {
-                secondary.refresh_after(seq_id, |_| ()).expect("refreshed");
+            ReplicaEvent::FlushStarted { is_of_all, .. } => format!("flush of all: {is_of_all}"),
+            ReplicaEvent::Flushed { through, .. } => {
+                secondary.refresh_after(through, |_| ()).expect("refreshed");
                 "files".to_owned()
             }
         });
@@ -356,4 +394,118 @@ fn a_flush_of_some_families_does_not_start_a_stream() {
     cluster.region().require_flush_of_all();
     cluster.region().flush_in_background(&Urgent).expect("flushed");
     assert!(!cluster.region().replica_stream().expect("a stream").needs_flush());
+}
+
+/// A reader on another server cannot look into the files: it is told their names.
+#[test]
+fn a_reader_elsewhere_is_told_of_flushes_and_files() {
+    let cluster = with_stream();
+    let region = cluster.region();
+    let stream = region.replica_stream().expect("a stream");
+    stream.set_has_readers(false, true);
+    write(&cluster, "a", &["f", "g"]);
+    region.flush().expect("flushed");
+    write(&cluster, "b", &["f"]);
+    let edit = write(&cluster, "c", &["g"]);
+    region.flush_families(&["g".into()]).expect("flushed");
+    region.flush().expect("flushed");
+    region.compact(Some(b"f"), true).expect("compacted");
+    region.flush().expect("nothing to flush");
+    let events: Vec<_> = {
+        let reader = stream.read();
+        std::iter::from_fn(|| reader.take()).collect()
+    };
+    let [resumed, first, b, c, of_g, g_ended, of_f, f_ended, of_none, none_ended] = &events[..] else {
+        panic!("{events:?}")
+    };
+    let ReplicaEvent::Resumed(first_flush) = *resumed else { panic!("{resumed:?}") };
+    let (change, through) = flush_in(first);
+    assert_eq!((change.0, families_of(&change.1), through), (first_flush, vec!["f", "g"], first_flush));
+    assert!([b, c].into_iter().all(|event| matches!(event, ReplicaEvent::Edits { .. })));
+    let ReplicaEvent::FlushStarted { seq_id, families, is_of_all: false } = of_g else { panic!("{of_g:?}") };
+    assert!(*seq_id > edit && families[..] == ["g"]);
+    let (change, through) = flush_in(g_ended);
+    assert_eq!((change.0, families_of(&change.1)), (*seq_id, vec!["g"]));
+    assert!(through < edit, "an edit of the other family is in memory");
+    assert!(matches!(of_f, ReplicaEvent::FlushStarted { is_of_all: true, .. }));
+    // The files of the flush and of the compaction: nobody has taken an event between.
+    let ReplicaEvent::Flushed { changes: FileChanges::Known(changes), .. } = f_ended else {
+        panic!("{f_ended:?}")
+    };
+    let [FileChange::Flushed { files, .. }, FileChange::Replaced { family, inputs, outputs }] = &changes[..]
+    else {
+        panic!("{changes:?}")
+    };
+    let of_flush = files.iter().find(|(family, _)| family == "f").expect("flushed");
+    assert!(family == "f" && inputs.contains(&of_flush.1[0]) && inputs.len() == 2);
+    let names: Vec<_> = region.stores()[0].files().into_iter().map(|file| file.name).collect();
+    assert_eq!(*outputs, names);
+    assert!(
+        matches!(of_none, ReplicaEvent::FlushStarted { families, is_of_all: true, .. } if families.is_empty())
+    );
+    assert!(
+        matches!(none_ended, ReplicaEvent::Flushed { changes, .. } if *changes == FileChanges::default())
+    );
+    let open = region.open_event(7);
+    assert_eq!((open.log_sequence_number(), &open.stores[0].store_file), (7, outputs));
+}
+
+/// Readers elsewhere may read the former files for five minutes only, and a compaction of the next
+/// family may take longer.
+#[test]
+fn the_compaction_of_each_family_is_told_when_it_ends() {
+    struct Watch<'a>(&'a Region, Mutex<Vec<String>>);
+    impl BackgroundPriority for Watch<'_> {
+        fn is_urgent(&self) -> bool {
+            let reader = self.0.replica_stream().expect("a stream").read();
+            let replaced = |change: &FileChange| match change {
+                FileChange::Replaced { family, .. } => String::from_utf8_lossy(family).into_owned(),
+                FileChange::Flushed { .. } => panic!("{change:?}"),
+            };
+            let families = |event| match event {
+                ReplicaEvent::Flushed { changes: FileChanges::Known(all), .. } => {
+                    all.iter().map(replaced).collect::<String>()
+                }
+                other => panic!("{other:?}"),
+            };
+            let text: String = std::iter::from_fn(|| reader.take()).map(families).collect();
+            self.1.lock().push(text);
+            true
+        }
+
+        fn lower_priority(&self) {}
+    }
+    let cluster = with_stream();
+    let region = cluster.region();
+    region.replica_stream().expect("a stream").set_has_readers(false, true);
+    for row in ["a", "b"] {
+        write(&cluster, row, &["f", "g"]);
+        region.flush().expect("flushed");
+    }
+    while region.replica_stream().expect("a stream").read().take().is_some() {}
+    let watch = Watch(&region, Mutex::default());
+    assert!(region.compact_in_background(None, CompactionKind::Major, &watch).expect("compacted"));
+    let during = watch.1.lock().concat();
+    assert_eq!(during, "f", "before g's compaction has ended");
+    assert!(watch.is_urgent());
+    assert_eq!(watch.1.lock().concat(), "fg");
+}
+
+/// The families of a flush, each with its new files.
+type FlushedFiles = Vec<(bytes::Bytes, Vec<String>)>;
+
+/// The change of an event that is about one flush, and the sequence id of the event.
+fn flush_in(event: &ReplicaEvent) -> ((u64, FlushedFiles), u64) {
+    match event {
+        ReplicaEvent::Flushed { through, changes: FileChanges::Known(changes) } => match &changes[..] {
+            [FileChange::Flushed { seq_id, files }] => ((*seq_id, files.clone()), *through),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn families_of(files: &[(bytes::Bytes, Vec<String>)]) -> Vec<&str> {
+    assert!(files.iter().all(|(_, names)| names.len() == 1));
+    files.iter().map(|(family, _)| std::str::from_utf8(family).expect("text")).collect()
 }

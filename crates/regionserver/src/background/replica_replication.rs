@@ -7,6 +7,9 @@
 //! thread requests. Each event is for every secondary replica of the region. Such flushes are paced
 //! ([`ReplicaStream::begin_restart`]).
 //!
+//! In a cluster, each event is also passed to the sender for secondary replicas on other servers
+//! ([`ReplicaSender`](crate::replica_sender::ReplicaSender)).
+//!
 //! **Memory.** Replayed cells count as unflushed bytes. If these reach their limit, edits are not
 //! replayed, as if they were lost. A secondary replica has no flush of its own: where unflushed
 //! bytes must be freed, its default replica is flushed, or, if that is on another server, its files
@@ -19,10 +22,11 @@ use std::sync::{Arc, Weak};
 use evenkeel_common::priority;
 use evenkeel_common::thread::catch;
 use evenkeel_common::{Result, clock};
-use evenkeel_region::region::{Region, ReplicaEvent, ReplicaStream, ReplicaStreamReader};
+use evenkeel_region::region::{FileChanges, Region, ReplicaEvent, ReplicaStream, ReplicaStreamReader};
 
 use super::{Background, Shared};
 use crate::RegionServer;
+use crate::replica_sender::ReplicasElsewhere;
 
 impl Shared {
     pub(super) fn replicate_jobs(&self) {
@@ -55,9 +59,10 @@ impl Background {
     }
 }
 
-/// A stream that is being read, and the secondary replicas that read it.
+/// A stream that is being read, and the secondary replicas here that read it.
 struct Replication<'a> {
     server: &'a RegionServer,
+    primary: &'a Arc<Region>,
     stream: &'a ReplicaStream,
     reader: ReplicaStreamReader<'a>,
     replicas: &'a [Arc<Region>],
@@ -69,6 +74,7 @@ impl Replication<'_> {
     /// Replays all events that wait.
     fn run(&self) {
         while let Some(event) = self.reader.take() {
+            self.send(&event);
             self.replay(event);
         }
         if let Some(flushed) = self.failed.take() {
@@ -76,13 +82,20 @@ impl Replication<'_> {
         }
     }
 
+    /// Passes an event that was taken to the sender.
+    fn send(&self, event: &ReplicaEvent) {
+        let sender = self.server.hooks.replica_sender();
+        sender.into_iter().for_each(|sender| sender.take_event(self.primary, event));
+    }
+
     fn replay(&self, event: ReplicaEvent) {
         match event {
-            ReplicaEvent::Edits { .. } if self.server.memory.is_full() && !self.is_of_meta() => {
+            // Those elsewhere do without the memory here.
+            ReplicaEvent::Edits { .. } if self.server.memory.is_full() && self.needs_memory() => {
                 self.stream.stop();
                 self.replicas.iter().for_each(|replica| replica.suspend_replay());
             }
-            ReplicaEvent::Edits { seq_id, cells } => {
+            ReplicaEvent::Edits { seq_id, cells, .. } => {
                 for replica in self.replicas {
                     // A closed replica needs no edits.
                     if matches!(replica.replay_entry(seq_id, &cells), Ok(true)) {
@@ -93,13 +106,16 @@ impl Replication<'_> {
             ReplicaEvent::Resumed(seq_id) => {
                 self.replicas.iter().for_each(|replica| replica.resume_replay(seq_id));
             }
-            ReplicaEvent::Flushed(seq_id) => self.refresh_all(seq_id),
+            // A secondary replica here finds out what its files have.
+            ReplicaEvent::FlushStarted { .. } => {}
+            ReplicaEvent::Flushed { through, .. } => self.refresh_all(through),
         }
     }
 
-    /// The MemStore of hbase:meta has no limit.
-    fn is_of_meta(&self) -> bool {
-        self.replicas.iter().any(|replica| replica.info().is_meta())
+    /// Returns true if a replica here takes edits into a MemStore with a limit; that of hbase:meta
+    /// has none.
+    fn needs_memory(&self) -> bool {
+        self.replicas.first().is_some_and(|replica| !replica.info().is_meta())
     }
 
     fn refresh_all(&self, mut flushed: u64) {
@@ -125,9 +141,15 @@ impl Replication<'_> {
     /// Finds the files of a replica, after the edits in them are replayed. `next` is set if files
     /// have changed again meanwhile.
     fn refresh(&self, replica: &Region, flushed: u64, next: &Cell<Option<u64>>) -> Result<bool> {
-        let later = |seq_id: u64| next.set(Some(seq_id.max(next.get().unwrap_or(0))));
+        let later = |event: ReplicaEvent| {
+            self.send(&event);
+            if let ReplicaEvent::Flushed { through, .. } = event {
+                next.set(Some(through.max(next.get().unwrap_or(0))));
+            }
+        };
         replica.refresh_after(flushed, |newest| {
             while let Some(event) = self.reader.take_up_to(newest, later) {
+                self.send(&event);
                 self.replay(event);
             }
         })
@@ -160,15 +182,16 @@ impl RegionServer {
         // is taken is among them.
         let reader = stream.read();
         let replicas = self.replicas_of(region);
-        stream.set_has_readers(!replicas.is_empty());
+        stream.set_has_readers(!replicas.is_empty(), self.replicas_elsewhere(region).read);
         // The files of a new replica may have changed since its open, and no flush is requested.
         if !stream.takes_edits()
             && replicas.iter().filter(|replica| replica.request_first_flush()).count() > 0
         {
-            stream.push_flushed(0);
+            stream.push_flushed(0, FileChanges::default());
         }
         stream.retry_flushed(clock::monotonic());
-        let replication = self.replication(stream, reader, &replicas);
+        let was_flushing = region.is_flushing();
+        let replication = self.replication(region, stream, reader, &replicas);
         replication.run();
         replication.drop_blocked();
         drop(replication);
@@ -177,30 +200,41 @@ impl RegionServer {
         if stream.takes_edits() && replicas.iter().any(lacks_edits) {
             stream.stop_unless_resumed();
         }
-        let is_due = stream.needs_flush() && self.regions.serves(region);
+        let elsewhere = self.replicas_elsewhere(region);
+        let waits = stream.needs_flush() || (stream.takes_edits() && elsewhere.wait);
+        let is_due = waits && self.regions.serves(region);
         // A flush that runs may start the stream, or has begun too early for that; then the next
-        // round requests another one.
-        if is_due && !region.is_flushing() && !self.background.will_retry_flush(region) {
+        // round requests another one. If it ran before, its end may not be among the events.
+        let is_flushing = was_flushing || region.is_flushing();
+        if is_due && !is_flushing && !self.background.will_retry_flush(region) {
             let first = replicas.iter().filter(|replica| replica.request_first_flush());
-            if stream.begin_restart(clock::monotonic(), first.count() > 0) {
+            let is_first = first.count() > 0 || elsewhere.is_first;
+            if stream.begin_restart(clock::monotonic(), is_first) {
                 region.require_flush_of_all();
                 self.background.request_flush(region);
             }
         }
     }
 
+    fn replicas_elsewhere(&self, region: &Arc<Region>) -> ReplicasElsewhere {
+        let sender = self.hooks.replica_sender();
+        sender.map(|sender| sender.replicas_elsewhere(region)).unwrap_or_default()
+    }
+
     fn replication<'a>(
         &'a self,
+        primary: &'a Arc<Region>,
         stream: &'a ReplicaStream,
         reader: ReplicaStreamReader<'a>,
         replicas: &'a [Arc<Region>],
     ) -> Replication<'a> {
-        Replication { server: self, stream, reader, replicas, failed: Cell::new(None) }
+        Replication { server: self, primary, stream, reader, replicas, failed: Cell::new(None) }
     }
 
     /// Makes the secondary replicas of a region wait for a flush, because events may be lost.
     fn lose_edits(&self, region: &Arc<Region>) {
         region.replica_stream().into_iter().for_each(|stream| stream.stop());
+        self.hooks.replica_sender().into_iter().for_each(|sender| sender.lose_events(region));
         self.replicas_of(region).iter().for_each(|replica| replica.suspend_replay());
     }
 
@@ -222,18 +256,21 @@ impl RegionServer {
     /// As [`Region::refresh_store_files`].
     pub(crate) fn refresh_files_of(&self, replica: &Arc<Region>) -> Result<bool> {
         let primary = self.regions.find(replica.info().replica(0).encoded_name());
-        let Some(stream) = primary.as_ref().and_then(|primary| primary.replica_stream()) else {
+        let Some((primary, stream)) = primary.as_ref().and_then(|one| Some((one, one.replica_stream()?)))
+        else {
             return replica.refresh_store_files();
         };
         let (replicas, next) = ([Arc::clone(replica)], Cell::new(None));
         let reader = stream.read();
-        let others = primary.as_ref().map(|primary| self.replicas_of(primary)).unwrap_or_default();
+        let others = self.replicas_of(primary);
         let replicas = if others.is_empty() { &replicas[..] } else { &others };
-        let replication = self.replication(stream, reader, replicas);
+        let replication = self.replication(primary, stream, reader, replicas);
         // A flush among the events may fill a gap.
         replication.run();
         let refreshed = replication.refresh(replica, 0, &next);
-        next.take().into_iter().for_each(|flushed| stream.push_flushed(flushed));
+        // The sender has been told of the changes.
+        let push = |flushed| stream.push_flushed(flushed, FileChanges::default());
+        next.take().into_iter().for_each(push);
         refreshed
     }
 
@@ -267,7 +304,7 @@ impl RegionServer {
     }
 
     /// Requests to read the streams of regions: secondary replicas may have been opened or closed.
-    pub(crate) fn check_replica_streams(&self, regions: &[Arc<Region>]) {
+    pub fn check_replica_streams(&self, regions: &[Arc<Region>]) {
         for region in regions.iter().filter(|region| region.replica_stream().is_some()) {
             self.background.request_replication(region);
         }

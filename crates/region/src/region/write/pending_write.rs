@@ -167,7 +167,8 @@ impl OnSynced for PendingWrite {
 impl OnVisible for PendingWrite {
     fn in_order(&mut self) {
         if let (Some(cells), Some(stream)) = (self.streamed.take(), &self.region.replica_stream) {
-            stream.push_edits(self.applied.number, cells);
+            let visible_early = self.applied.logged.filter(|(_, level)| *level == SyncLevel::None);
+            stream.push_edits(self.applied.number, visible_early.map(|(txid, _)| txid), cells);
         }
     }
 

@@ -43,19 +43,25 @@ fn replay(
 ) -> Result<pb::ReplicateWalEntryResponse> {
     let Some(first) = request.entry.first() else { return Ok(pb::ReplicateWalEntryResponse {}) };
     let region = region_of(server, &first.key.encoded_region_name)?;
+    let mut refresh_due = false;
     for entry in &request.entry {
         check_region(&first.key, &entry.key)?;
         let seq_id = entry.key.orig_sequence_number.unwrap_or(entry.key.log_sequence_number);
         let (edits, markers) = split_cells(entry, &mut cells)?;
         check_edits(&region, &edits)?;
         check_seq_id(seq_id)?;
-        markers.iter().try_for_each(|marker| replay_marker(&region, seq_id, marker))?;
+        for marker in &markers {
+            refresh_due = replay_marker(&region, seq_id, marker, refresh_due)?;
+        }
         if !edits.is_empty() {
             check_memory(server, &region)?;
             if region.replay_entry(seq_id, &edits)? {
                 server.count_written(edits.encoded_len() as u64);
             }
         }
+    }
+    if refresh_due {
+        refresh(&region, 0)?;
     }
     Ok(pb::ReplicateWalEntryResponse {})
 }
@@ -118,20 +124,23 @@ fn check_edits(region: &Region, edits: &CellBuffer) -> Result<()> {
     })
 }
 
-fn replay_marker(region: &Region, seq_id: u64, marker: &Marker) -> Result<()> {
-    match marker {
-        Marker::Flush(flush) => replay_flush(region, seq_id, flush),
+/// Returns true if the files must be found again, in addition to what was done. Markers of replaced
+/// files come in groups, of which the files are found once.
+fn replay_marker(region: &Region, seq_id: u64, marker: &Marker, refresh_due: bool) -> Result<bool> {
+    let refreshed = match marker {
+        Marker::Flush(flush) => replay_flush(region, seq_id, flush)?,
         Marker::RegionEvent(event) if event.event_type() == EventType::RegionOpen => {
             check_seq_id(event.log_sequence_number())?;
-            begin_replay(region, event.log_sequence_number());
-            refresh(region, event.log_sequence_number())
+            region.replay_open(event.log_sequence_number()).map(|_| true)?
         }
-        Marker::BulkLoad(_) | Marker::Compaction(_) => refresh(region, 0),
-        Marker::RegionEvent(_) | Marker::Replication(_) | Marker::Unknown(_) => Ok(()),
-    }
+        Marker::BulkLoad(_) | Marker::Compaction(_) => return Ok(true),
+        Marker::RegionEvent(_) | Marker::Replication(_) | Marker::Unknown(_) => false,
+    };
+    Ok(refresh_due && !refreshed)
 }
 
-fn replay_flush(region: &Region, seq_id: u64, flush: &pb::FlushDescriptor) -> Result<()> {
+/// Returns true if the files were found again.
+fn replay_flush(region: &Region, seq_id: u64, flush: &pb::FlushDescriptor) -> Result<bool> {
     // An alteration adds families here later than to the default replica.
     let is_of_all = (region.stores().iter())
         .all(|store| flush.store_flushes.iter().any(|flushed| flushed.family_name == store.family().name()));
@@ -149,7 +158,7 @@ fn replay_flush(region: &Region, seq_id: u64, flush: &pb::FlushDescriptor) -> Re
         }
         FlushAction::StartFlush | FlushAction::AbortFlush => {}
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Rejects what HBase, whose sequence ids are signed, cannot have sent. Such an id would hide every
@@ -168,8 +177,9 @@ fn begin_replay(region: &Region, seq_id: u64) {
     }
 }
 
-fn refresh(region: &Region, flushed: u64) -> Result<()> {
-    region.refresh_after(flushed, |_| ()).map(drop)
+/// Finds the files again, and returns true.
+fn refresh(region: &Region, flushed: u64) -> Result<bool> {
+    region.refresh_after(flushed, |_| ()).map(|_| true)
 }
 
 #[cfg(test)]
@@ -261,16 +271,32 @@ mod tests {
         assert!(!has_row(&replica, b"c") && replica.is_replay_suspended());
     }
 
+    fn event(seq_id: u64, event_type: EventType) -> Entry {
+        let event = pb::RegionEventDescriptor {
+            event_type: event_type as i32,
+            log_sequence_number: Some(seq_id),
+            ..Default::default()
+        };
+        (seq_id, vec![markers::cell(b"", 1, &Marker::RegionEvent(event))])
+    }
+
+    #[test]
+    fn a_default_replica_that_opens_after_a_crash_uses_sequence_ids_again() {
+        let (server, _primary, replica) = with_replica();
+        let sent = [event(1000, EventType::RegionOpen), edit(1005, b"b"), edit(1050, b"c")];
+        send(&server, &replica, &sent).expect("replayed");
+        assert!(has_row(&replica, b"c"));
+        let again = [event(1006, EventType::RegionOpen), edit(1007, b"d"), edit(1051, b"e")];
+        send(&server, &replica, &again).expect("replayed");
+        assert!(!has_row(&replica, b"c") && has_row(&replica, b"d") && has_row(&replica, b"e"));
+        // A call of the server before, and a repeated one.
+        send(&server, &replica, &sent[..2]).expect("skipped");
+        send(&server, &replica, &again).expect("skipped");
+        assert!(has_row(&replica, b"d") && has_row(&replica, b"e"));
+    }
+
     #[test]
     fn an_open_and_an_empty_flush_begin_the_replay() {
-        let event = |seq_id, event_type: EventType| {
-            let event = pb::RegionEventDescriptor {
-                event_type: event_type as i32,
-                log_sequence_number: Some(seq_id),
-                ..Default::default()
-            };
-            (seq_id, vec![markers::cell(b"", 1, &Marker::RegionEvent(event))])
-        };
         let (server, _primary, replica) = with_replica();
         send(&server, &replica, &[event(1000, EventType::RegionClose), edit(1001, b"b")]).expect("skipped");
         assert!(!has_row(&replica, b"b"));
@@ -281,6 +307,36 @@ mod tests {
         cannot.0 = 1000;
         send(&server, &replica, &[cannot, edit(1001, b"b")]).expect("replayed");
         assert!(has_row(&replica, b"b"));
+    }
+
+    fn files() -> Entry {
+        (1000, vec![markers::cell(b"", 1, &Marker::Compaction(pb::CompactionDescriptor::default()))])
+    }
+
+    /// A list of all files after a gap, a flush, and compactions.
+    #[test]
+    fn markers_of_evenkeel_s_sender_are_replayed() {
+        let open = pb::RegionEventDescriptor {
+            event_type: EventType::RegionOpen as i32,
+            log_sequence_number: Some(1000),
+            ..Default::default()
+        };
+        let open: Entry = (1000, vec![markers::cell(b"", 1, &Marker::RegionEvent(open))]);
+        let (server, primary, replica) = with_replica();
+        let shown = flush(1000, FlushAction::CommitFlush, &[]);
+        let start = flush(1002, FlushAction::StartFlush, &[b"f"]);
+        send(&server, &replica, &[open, shown, edit(1001, b"b"), start, edit(1003, b"c")]).expect("replayed");
+        assert!(has_row(&replica, b"b") && has_row(&replica, b"c"));
+        put(&primary, &[cell(b"d", b"q", b"v")]);
+        primary.flush().expect("flushed");
+        let ended = [files(), flush(1002, FlushAction::CommitFlush, &[b"f"]), edit(1004, b"e")];
+        send(&server, &replica, &ended).expect("replayed");
+        assert_eq!(replica.memstore_size().cells, 2, "that of the flush is dropped");
+        assert!(has_row(&replica, b"c") && has_row(&replica, b"d") && has_row(&replica, b"e"));
+        put(&primary, &[cell(b"g", b"q", b"v")]);
+        primary.flush().expect("flushed");
+        send(&server, &replica, &[files(), edit(1005, b"h"), files()]).expect("replayed");
+        assert!(has_row(&replica, b"g") && has_row(&replica, b"h"), "files that come last are found, too");
     }
 
     #[test]
