@@ -33,6 +33,7 @@
 //! | [`procedures`] | executes the requests of ExecuteProcedures |
 //! | `quotas` | reads the quotas from hbase:quota |
 //! | `replica_flush` | requests flushes of default replicas for secondary replicas here |
+//! | `replica_sender` | sends edits to secondary replicas on other servers |
 //! | [`session`] | the ZooKeeper session and the state read from ZooKeeper |
 //! | [`settings`] | settings of a cluster |
 //! | `slow_log_table` | writes slow calls to hbase:slowlog |
@@ -57,6 +58,7 @@ pub mod pools;
 pub mod procedures;
 mod quotas;
 mod replica_flush;
+mod replica_sender;
 pub mod session;
 pub mod settings;
 mod slow_log_table;

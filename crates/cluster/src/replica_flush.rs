@@ -4,10 +4,11 @@
 //! A secondary replica shows the edits that are sent to it when it has seen a whole flush of its
 //! default replica ([`Region::resume_replay`]). Without a request that would be the next flush,
 //! which may be an hour away. The server of a default replica logs a marker even if it has nothing
-//! to flush, and sends it if it replicates edits to other servers. A request that fails or has no
-//! effect is repeated after [`REQUEST_PAUSE`]. If it has an effect and the same secondary replica
-//! still waits, the pause doubles each time, up to [`REQUEST_PAUSE_MAX`]: what the server sent may
-//! be lost, but if it sends nothing, further flushes are of no use.
+//! to flush, and sends it or a list of its files, if it replicates edits to other servers. A
+//! request that fails or has no effect is repeated after [`REQUEST_PAUSE`]. If it has an effect and
+//! the same secondary replica still waits, the pause doubles each time, up to
+//! [`REQUEST_PAUSE_MAX`]: what the server sent may be lost, but if it sends nothing, further
+//! flushes are of no use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -48,6 +48,7 @@ use evenkeel_regionserver::background::chore::Chore;
 use evenkeel_regionserver::background::mob_cleaner::{MobFileCleaner, MobFileCleanup};
 use evenkeel_regionserver::master_connection;
 use evenkeel_regionserver::metrics::source::SourceNames;
+use evenkeel_regionserver::replica_sender::ReplicaSender;
 use evenkeel_regionserver::{MasterConnection, RegionServer, RegionServerParts, ServerHooks};
 use evenkeel_rpc::{Executor, RpcMetrics, RpcServer, RpcServerHandle};
 use evenkeel_status_pages::Sampler;
@@ -63,6 +64,7 @@ use crate::master::ClusterConnection;
 use crate::procedures::Procedures;
 use crate::quotas;
 use crate::replica_flush;
+use crate::replica_sender::ReplicaSenders;
 use crate::session::Session;
 use crate::settings::ClusterSettings;
 use crate::slow_log_table;
@@ -172,7 +174,9 @@ fn join(
         RuntimeSettings::new(&process.current_conf, source, Arc::clone(log_levels), &process.settings.region);
     let parts = (&*process, &storage, &abort, &runtime_settings);
     let peers = ClusterPeers::new(session, runtime, &version);
-    let (regionserver, transitions) = open_server(parts, cluster, &ports, name, (&master, peers), &nonces)?;
+    let senders = ReplicaSenders::new(runtime, session, &process.clock, &process.conf)?;
+    let others = (&master, peers, &senders);
+    let (regionserver, transitions) = open_server(parts, cluster, &ports, name, others, &nonces)?;
     runtime_settings.serve(&regionserver);
     process.readiness.set_starting("starting to answer");
     let serving = serve((process, &storage), ports, (session, &nonces), &regionserver, log_levels)?;
@@ -181,6 +185,7 @@ fn join(
     slow_log_table::start(runtime, &regionserver, &process.conf, &process.clock)?;
     quotas::start(runtime, &regionserver, &process.conf, (session, &master))?;
     replica_flush::start(runtime, &regionserver, &process.conf)?;
+    senders.iter().for_each(|senders| senders.start(&regionserver));
     zookeeper_procedures::start(session, &abort, &transitions, &process.conf, &process.supervisor)?;
     match process.failure.get() {
         None => Ok(Joined { storage, regionserver, transitions, abort, serving }),
@@ -326,7 +331,7 @@ fn open_server(
     cluster: &ClusterSettings,
     ports: &Ports,
     name: &ServerName,
-    (master, peers): (&Arc<ClusterConnection>, Arc<ClusterPeers>),
+    (master, peers, senders): (&Arc<ClusterConnection>, Arc<ClusterPeers>, &Option<Arc<ReplicaSenders>>),
     nonces: &Arc<NonceManager>,
 ) -> Result<(Arc<RegionServer>, Arc<Transitions>)> {
     let hooks = Arc::new(ClusterHooks {
@@ -338,6 +343,7 @@ fn open_server(
         },
         procedures: OnceLock::new(),
         hot_blocks: OnceLock::new(),
+        senders: senders.clone(),
     });
     let settings = &process.settings;
     let server = RegionServer::new(RegionServerParts {
@@ -380,6 +386,7 @@ struct ClusterHooks {
     process: Hooks,
     procedures: OnceLock<Arc<Procedures>>,
     hot_blocks: OnceLock<Arc<HotBlocks>>,
+    senders: Option<Arc<ReplicaSenders>>,
 }
 
 impl ClusterHooks {
@@ -423,6 +430,10 @@ impl ServerHooks for ClusterHooks {
 
     fn hot_blocks(&self, request: pb::HotBlocksRequest) -> Result<()> {
         self.hot_blocks.get().ok_or_else(not_running_yet)?.receive(&request)
+    }
+
+    fn replica_sender(&self) -> Option<&dyn ReplicaSender> {
+        self.senders.as_deref().map(|senders| senders as _)
     }
 }
 

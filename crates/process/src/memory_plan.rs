@@ -63,7 +63,7 @@ use evenkeel_common::{Configuration, HBaseError, Result};
 use evenkeel_region::memstore::chunk_slack_bytes;
 
 use crate::io_error;
-use evenkeel_region::region::{QUEUED_BYTES_MAX, ReplicaReplication};
+use evenkeel_region::region::{QUEUED_BYTES_MAX, ReplicaReplication, SENDER_BYTES_MAX};
 use evenkeel_regionserver::RegionServerConfig;
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
@@ -266,7 +266,7 @@ impl Fixed {
         let background = BackgroundConfig::from(conf).map_err(io_error)?;
         let threads = background.flushers + background.small_compactors + background.large_compactors;
         let replication = ReplicaReplication::from_configuration(conf).map_err(io_error)?;
-        let replicated_bytes = if replication.is_enabled() { QUEUED_BYTES_MAX } else { 0 };
+        let replicated_bytes = if replication.is_enabled() { QUEUED_BYTES_MAX + SENDER_BYTES_MAX } else { 0 };
         let requests = match is_set(REQUESTS) {
             true => {
                 Some(conf.get_size_or(REQUESTS, REQUEST_BYTES_MAX as i64).map_err(io_error)?.max(1) as u64)

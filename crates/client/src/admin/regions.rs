@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::{Admin, RegionState, TableState};
 use crate::error::{Error, Result};
-use crate::location::{MetaRow, Seek, region_specifier};
+use crate::location::{CachedLocation, MetaRow, RegionLocation, Seek, region_specifier};
 use crate::retry::Retry;
 use crate::rpc::{BoxFuture, Param};
 
@@ -95,6 +95,17 @@ impl Admin {
             region.encoded_name().as_bytes() == name || (!region.is_primary() && region.name()[..] == *name)
         };
         Ok(states.find(|state| is_named(&state.region)))
+    }
+
+    /// The secondary replicas of a region that are open, by the region's row in hbase:meta; none if
+    /// there is no such row. Those of hbase:meta are not found.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn open_replicas(&self, region: &RegionInfo) -> Result<Vec<RegionLocation>> {
+        let location = self.connection.meta_row(region.name()).await?.and_then(MetaRow::location);
+        let replicas = location.iter().flat_map(CachedLocation::replicas);
+        Ok(replicas.map(|replica| RegionLocation::clone(replica)).collect())
     }
 
     /// Splits a region at a row, or without one in the middle of its largest file.

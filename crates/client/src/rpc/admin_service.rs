@@ -34,7 +34,23 @@ impl AdminCaller {
         request: &impl Message,
         timeout: Duration,
     ) -> Result<R> {
-        let call = Call { service: Service::Admin, method, param: request, cells: &[], timeout, priority: 0 };
+        self.call_with_cells(address, method, request, &[], timeout).await
+    }
+
+    /// As [`AdminCaller::call`], with a cell block, in the form of the codec that
+    /// [`ClientConfig::tags`] selects.
+    ///
+    /// # Errors
+    /// As [`AdminCaller::call`].
+    pub async fn call_with_cells<R: Message + Default>(
+        &self,
+        address: &str,
+        method: &'static str,
+        request: &impl Message,
+        cells: &[u8],
+        timeout: Duration,
+    ) -> Result<R> {
+        let call = Call { service: Service::Admin, method, param: request, cells, timeout, priority: 0 };
         Ok(R::decode(self.pool.call(address, call).await?.message)?)
     }
 }

@@ -10,7 +10,7 @@ use evenkeel_common::{Budget, ColumnFamilyDescriptor, TableDescriptor};
 use evenkeel_fs::{FileSystem, LocalHost, MemoryFileSystem};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::nonce::NonceManager;
-use evenkeel_region::region::{NoEvents, RegionConfig};
+use evenkeel_region::region::{NoEvents, RegionConfig, ReplicaReplication};
 use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::{Background, ClusterView, RegionServerConfig, RegionServerParts, ServerHooks};
@@ -82,7 +82,7 @@ impl MasterConnection for RecordingMaster {
     }
 }
 
-struct NoHooks;
+pub(crate) struct NoHooks;
 
 impl ServerHooks for NoHooks {
     fn roll_wal(&self) -> Result<Vec<Vec<u8>>> {
@@ -106,6 +106,20 @@ pub(crate) struct TestCluster {
     stopped: mpsc::Receiver<String>,
 }
 
+/// What differs between the servers of tests.
+pub(crate) struct TestParts {
+    pub(crate) hooks: Arc<dyn ServerHooks>,
+    pub(crate) replication: ReplicaReplication,
+    /// Those of the table.
+    pub(crate) attributes: Vec<(&'static str, &'static str)>,
+}
+
+impl Default for TestParts {
+    fn default() -> Self {
+        Self { hooks: Arc::new(NoHooks), replication: ReplicaReplication::default(), attributes: Vec::new() }
+    }
+}
+
 /// Other servers, to which one tells hot blocks.
 pub(crate) type TestPeers = (Arc<dyn Peers>, HotBlockSettings);
 
@@ -122,10 +136,21 @@ impl TestCluster {
         cache: Arc<dyn BlockCache>,
         peers: Option<TestPeers>,
     ) -> Self {
+        Self::with(fs, host, cache, peers, TestParts::default())
+    }
+
+    /// As [`TestCluster::on`], with other settings and hooks.
+    pub(crate) fn with(
+        fs: &Arc<dyn FileSystem>,
+        host: &str,
+        cache: Arc<dyn BlockCache>,
+        peers: Option<TestPeers>,
+        parts: TestParts,
+    ) -> Self {
         let (clock, master) = (Arc::<FailingClock>::default(), Arc::<RecordingMaster>::default());
         let name = ServerName::new(host, 16020, 1);
         let background = Background::start(&BackgroundConfig::default()).expect("threads");
-        let env = region_env(fs, &clock, &name, &cache);
+        let env = region_env(fs, &clock, &name, &cache, parts.replication);
         let server = RegionServer::new(RegionServerParts {
             name,
             info_port: 0,
@@ -138,7 +163,7 @@ impl TestCluster {
             chunks: Arc::clone(&env.stores.chunks),
             nonces: Arc::clone(&env.nonces),
             background,
-            hooks: Arc::new(NoHooks),
+            hooks: parts.hooks,
             master: Arc::clone(&master) as _,
         });
         let hot_blocks = peers
@@ -155,7 +180,7 @@ impl TestCluster {
             meta_env: Arc::clone(&env),
             hot_blocks: hot_blocks.clone(),
         });
-        let region = region_on_disk(&env);
+        let region = region_on_disk(&env, &parts.attributes);
         Self { transitions, clock, master, region, hot_blocks, stopped }
     }
 
@@ -192,6 +217,7 @@ fn region_env(
     clock: &Arc<FailingClock>,
     server: &ServerName,
     cache: &Arc<dyn BlockCache>,
+    replication: ReplicaReplication,
 ) -> Arc<RegionEnv> {
     let root = PathBuf::from("/hbase");
     let (wal_dir, old_dir) = (root.join("WALs").join(&server.host), root.join("oldWALs"));
@@ -226,7 +252,7 @@ fn region_env(
         stores,
         wal: wal.expect("a log"),
         wal_root: None,
-        config: RegionConfig::default(),
+        config: RegionConfig { replication, ..RegionConfig::default() },
         server: server.clone(),
         nonces: Arc::new(NonceManager::new(ManualClock::at(1_000_000), 60_000)),
         events: Arc::new(NoEvents),
@@ -235,9 +261,10 @@ fn region_env(
 }
 
 /// Makes the directories of a table and its region, as the master does.
-fn region_on_disk(env: &RegionEnv) -> RegionInfo {
+fn region_on_disk(env: &RegionEnv, attributes: &[(&str, &str)]) -> RegionInfo {
     let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("BLOCKSIZE", "1024");
     let table = TableDescriptor::new("t".parse().expect("legal")).with_family(family);
+    let table = attributes.iter().fold(table, |table, (key, value)| table.with(key, value));
     let region = RegionInfo::new(table.name().clone(), "".into(), "".into(), 1);
     let (fs, root) = (&*env.stores.fs, &env.stores.root);
     let dir = layout::region_dir(root, &region);

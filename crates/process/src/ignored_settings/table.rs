@@ -49,18 +49,17 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.region.replica.replication.buffersize"],
         &[],
-        "edits that secondary replicas have not replayed have 8 MiB",
+        "edits for secondary replicas have 8 MiB until they are replayed; those to other servers have 24 MiB",
     ),
     Ignored::new(
         &[
             "hbase.region.replica.replication.writer.threads",
             "hbase.region.replica.replication.threads.max",
             "hbase.region.replica.replication.threads.keepalivetime",
-            "hbase.region.replica.replication.client.retries.number",
             "hbase.region.replica.replication.cache.disabledAndDroppedTables.expiryMs",
         ],
         &[],
-        "one thread replays edits, on the secondary replicas of this server",
+        "one thread replays edits on the secondary replicas of this server; each one elsewhere has one call in flight",
     ),
     Ignored::new(
         &["hbase.region.replica.wait.for.primary.flush"],
