@@ -5,8 +5,8 @@
 //! Then in a cluster under a stock master: each kind of RegionServer has the secondary replicas of
 //! regions that the other one writes, flushes and compacts.
 //!
-//! Then with replication of MemStores (`replica-memstores`), on one server, and from a stock
-//! RegionServer to the tested one.
+//! Then with replication of MemStores (`replica-memstores`), on one server; from a stock
+//! RegionServer to the tested one; and from the tested one to a stock one and another tested one.
 //!
 //! The same for replicas of hbase:meta, by the groups `meta-replicas` and `meta-replicas-kept`.
 //!
@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenkeel_client::{
@@ -291,6 +292,101 @@ fn replicas_in_a_cluster_show_the_edits_that_stock_hbase_sends() {
         expected.extend([format!("a{turn}"), format!("log{turn}"), format!("z{turn}")]);
         expected.sort();
         client.wait_for_rows(&expected, &format!("turn {turn}"));
+    }
+}
+
+/// How long an edit may take to a secondary replica on another server.
+const EDIT_WAIT: Duration = Duration::from_secs(10);
+
+impl Client {
+    fn put(&self, row: &str) {
+        let put = Put::new(row).column("f", "q", "v");
+        self.runtime.block_on(self.connection.table(table()).put(put)).expect("written");
+    }
+
+    fn flush(&self, table: &TableName) {
+        self.runtime.block_on(self.connection.admin().flush_table(table)).expect("flushed");
+    }
+
+    /// Writes a file with a row, by way of another table. Returns the directory to load from.
+    fn write_file(&self, root: &Path, row: &str) -> PathBuf {
+        let source: TableName = format!("source-{row}").parse().expect("legal");
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        let descriptor = TableDescriptor::new(source.clone()).with_family(family);
+        self.runtime.block_on(async {
+            self.connection.admin().create_table(&descriptor, &[]).await.expect("created");
+            let put = Put::new(row).column("f", "q", "v");
+            self.connection.table(source.clone()).put(put).await.expect("written");
+        });
+        self.flush(&source);
+        let entries =
+            |dir: &Path| fs::read_dir(dir).expect("listed").map(|entry| entry.expect("read").path());
+        let regions = entries(&root.join("data/default").join(source.to_string()));
+        let family = regions.map(|region| region.join("f")).find(|family| family.is_dir()).expect("a region");
+        let file = entries(&family).find(|file| file.is_file()).expect("flushed");
+        let to = root.join("staging").join(row);
+        fs::create_dir_all(to.join("f")).expect("made");
+        fs::copy(&file, to.join("f").join(file.file_name().expect("named"))).expect("copied");
+        to
+    }
+}
+
+/// Loads a directory by HBase's tool.
+fn load(cluster: &Cluster, dir: &Path) {
+    let mut args: Vec<String> =
+        cluster.client_settings().iter().map(|(key, value)| format!("-D{key}={value}")).collect();
+    args.extend([format!("file://{}", dir.display()), table().to_string()]);
+    let run = java("org.apache.hadoop.hbase.tool.BulkLoadHFilesTool", &args).label("bulk-load");
+    let run = run.deadline_secs(120).run().unwrap_or_else(|why| panic!("{why}"));
+    assert!(run.success, "{}", run.failures());
+}
+
+/// The default replicas are on the tested server, which sends its edits to a Java server and to
+/// another tested one; and on a Java server, which sends them to a tested one. Each time they come
+/// from the servers of the turn before.
+#[test]
+fn replicas_in_a_cluster_show_the_edits_that_either_server_sends() {
+    let settings = [REPLICATION, ARCHIVES, ("replication.source.sleepforretries", "200")];
+    let cluster = Cluster::start_with(ClusterStorage::Directory, &settings);
+    let cluster = cluster.unwrap_or_else(|why| panic!("{why}"));
+    let start =
+        |kind, name| cluster.start_regionserver(kind, name, &[]).unwrap_or_else(|why| panic!("{why}"));
+    let java = start(ServerKind::Stock, "java");
+    cluster.wait_for_master().unwrap_or_else(|why| panic!("{why}"));
+    let (first, second) = (start(tested(), "ours"), start(tested(), "ours-2"));
+    let root = java.setting("hbase.rootdir").expect("set").trim_start_matches("file://").to_owned();
+    let client = Client::with(ClientConfig::zookeeper("127.0.0.1", cluster.zookeeper_port(), "/hbase"));
+    let [java, first, second] = [&java, &first, &second].map(|server| client.name_of(server));
+    client.create();
+    let mut expected: Vec<String> = Vec::new();
+    let turns = [(&first, &java), (&first, &second), (&java, &first), (&second, &java)];
+    for (turn, (writer, reader)) in (1..).zip(turns) {
+        client.place(writer, reader);
+        let at = format!("turn {turn}, from {writer} to {reader}");
+        let mut wait_for = |rows: &[String], what: &str| {
+            expected.extend_from_slice(rows);
+            expected.sort();
+            client.wait_for_rows(&expected, &format!("{at}: {what}"));
+        };
+        client.put(&format!("a{turn}"));
+        wait_for(&[format!("a{turn}")], "the first edit after a move");
+        let (written, row) = (Instant::now(), format!("z{turn}"));
+        client.put(&row);
+        wait_for(&[row], "an edit that is not flushed");
+        let took = written.elapsed();
+        println!("{at}: an edit took {took:?}");
+        assert!(took < EDIT_WAIT, "{at}: an edit took {took:?}");
+        client.flush(&table());
+        client.put(&format!("b{turn}"));
+        wait_for(&[format!("b{turn}")], "a flush, and an edit");
+        let dir = client.write_file(Path::new(&root), &format!("l{turn}"));
+        load(&cluster, &dir);
+        wait_for(&[format!("l{turn}")], "a bulk load");
+        client.flush(&table());
+        client.compact();
+        // Compacted files are archived and deleted meanwhile.
+        client.put(&format!("c{turn}"));
+        wait_for(&[format!("c{turn}")], "a compaction, and an edit");
     }
 }
 
