@@ -380,6 +380,8 @@ fn replicas_in_a_cluster_show_the_edits_that_either_server_sends() {
         client.put(&format!("b{turn}"));
         wait_for(&[format!("b{turn}")], "a flush, and an edit");
         let dir = client.write_file(Path::new(&root), &format!("l{turn}"));
+        // Then no edit comes with the load.
+        client.flush(&table());
         load(&cluster, &dir);
         wait_for(&[format!("l{turn}")], "a bulk load");
         client.flush(&table());

@@ -22,7 +22,7 @@
 //! no open default replica, and so costs nothing.
 //!
 //! Lock order: `regions` is not held while a region's `queue` is locked. Under the latter, only the
-//! locks of [`SendBudget`] and those that list the region's files are taken.
+//! locks of [`SendBudget`], of the log's queue, and those that list the region's files are taken.
 
 mod calls;
 mod entries;
@@ -193,6 +193,12 @@ impl ReplicaSenders {
     }
 }
 
+impl Drop for ReplicaSenders {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl ReplicaSender for ReplicaSenders {
     fn replicas_elsewhere(&self, region: &Arc<Region>) -> ReplicasElsewhere {
         let sent = self.of(region);
@@ -201,6 +207,10 @@ impl ReplicaSender for ReplicaSenders {
 
     fn take_event(&self, region: &Arc<Region>, event: &ReplicaEvent) {
         self.of(region).into_iter().for_each(|sent| sent.with_queue(|queue| queue.take(event, &**region)));
+    }
+
+    fn flush_requested(&self, region: &Arc<Region>) {
+        self.of(region).into_iter().for_each(|sent| sent.with_queue(RegionQueue::flush_requested));
     }
 
     fn lose_events(&self, region: &Arc<Region>) {

@@ -16,7 +16,7 @@ pub struct ReplicasElsewhere {
     pub read: bool,
     /// True if one lacks edits: a flush of all stores must begin, or one that runs must succeed.
     pub wait: bool,
-    /// True if no flush has begun since one of these was opened.
+    /// True if no flush has begun, or was requested, since one of these was opened.
     pub is_first: bool,
 }
 
@@ -27,6 +27,9 @@ pub trait ReplicaSender: Send + Sync {
 
     /// Takes the next event of a default replica's stream. Does not wait.
     fn take_event(&self, region: &Arc<Region>, event: &ReplicaEvent);
+
+    /// A flush of all stores was requested for the replicas that wait for one.
+    fn flush_requested(&self, region: &Arc<Region>);
 
     /// Events may be missing: no edit is sent until a flush of all stores begins.
     fn lose_events(&self, region: &Arc<Region>);

@@ -108,13 +108,19 @@ impl Destinations for ClusterDestinations {
 
 /// Sends the entries of a secondary replica until the region is gone.
 pub(super) async fn run(shared: Arc<Shared>, region: Arc<SentRegion>, id: i32) {
+    // The log entry that wakes this task.
+    let mut awaited = None;
     while let Some(work) = region.work_of(id) {
         match region.next(id) {
             Next::Batch(batch) => {
-                deliver(&shared, &region, batch).await;
+                deliver(&shared, &region, *batch).await;
                 continue;
             }
-            Next::Unlogged(entry) => region.notify_when_logged(entry, &work),
+            Next::Unlogged(entry) => {
+                if awaited.replace(entry) != Some(entry) {
+                    region.notify_when_logged(entry, &work);
+                }
+            }
             Next::Nothing => {}
         }
         work.notified().await;
@@ -123,7 +129,7 @@ pub(super) async fn run(shared: Arc<Shared>, region: Arc<SentRegion>, id: i32) {
 
 /// Sends a batch, or fails it.
 async fn deliver(shared: &Shared, region: &SentRegion, mut batch: Batch) {
-    let begun = clock::monotonic();
+    let begun = batch.oldest_marker().unwrap_or_else(clock::monotonic);
     let mut failures = 0;
     while !batch.is_empty() {
         let call = batch.call();

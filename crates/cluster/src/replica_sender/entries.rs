@@ -7,6 +7,7 @@
 //! | COMPACTION | reads these files from now on, instead of those |
 //! | REGION_OPEN, with the files of all families | reads just these files, drops older cells |
 //! | FLUSH commit, without families | shows cells of files up to its sequence id |
+//! | BULK_LOAD, without files | shows cells of loaded files with its sequence id |
 //! | FLUSH cannot flush | knows that it misses nothing |
 //!
 //! **Files that are known already.** HBase adds the files of FLUSH commit without a look at those
@@ -14,7 +15,7 @@
 //! of a flush are not sent again ([`super::queue`]). Where the sender knows that a file was listed,
 //! it omits the file. HBase's BULK_LOAD adds all files of the family a second time
 //! (`HRegion.replayWALBulkLoadEventMarker`). So new files of a bulk load are told by COMPACTION,
-//! without former files, which compares the names.
+//! without former files, which compares the names. BULK_LOAD follows without files: it shows them.
 //!
 //! New files of a flush are told by FLUSH commit only: HBase's open scanners then continue in them
 //! (`StoreScanner.updateReaders`).
@@ -160,6 +161,17 @@ impl EntryMaker {
             compaction_output: outputs.to_vec(),
             store_home_dir: String::from_utf8_lossy(family).into_owned(),
             region_name: Some(self.region.name().clone()),
+        });
+        self.marker(EntryKind::Files, seq_id, &marker)
+    }
+
+    /// The cells of loaded files with this sequence id may be shown.
+    pub(super) fn loaded(&self, seq_id: u64) -> Arc<Entry> {
+        let marker = Marker::BulkLoad(pb::BulkLoadDescriptor {
+            table_name: self.region.table().into(),
+            encoded_region_name: self.encoded_name(),
+            bulkload_seq_num: i64::try_from(seq_id).unwrap_or(i64::MAX),
+            ..Default::default()
         });
         self.marker(EntryKind::Files, seq_id, &marker)
     }

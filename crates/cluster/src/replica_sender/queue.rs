@@ -135,12 +135,18 @@ impl Batch {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
+
+    /// When the oldest of the entries that name files was queued.
+    pub(super) fn oldest_marker(&self) -> Option<Instant> {
+        let markers = self.entries.iter().filter(|queued| !queued.is(EntryKind::Edits));
+        markers.map(|queued| queued.since).min()
+    }
 }
 
 /// What a secondary replica's task does next.
 #[derive(Default)]
 pub(super) enum Next {
-    Batch(Batch),
+    Batch(Box<Batch>),
     /// The next edits are visible here, but not in the log yet, where this is their entry.
     Unlogged(Txid),
     #[default]
@@ -170,8 +176,8 @@ struct Located {
     knows_files: bool,
     /// Families that have new files of flushes whose edits it may not show yet, while not live.
     hidden: HashSet<Bytes>,
-    /// The files of the last complete list, until a flush ends that has others: flushes that ended
-    /// before the list may be told after it.
+    /// The files of the last complete list: flushes that ended before the list may be told after
+    /// it.
     listed: HashSet<String>,
 }
 
@@ -203,9 +209,8 @@ impl Located {
     /// Queues a marker of replaced files. If there is no space for it, drops edits; then all.
     fn push_files(&mut self, entry: &Arc<Entry>) {
         let queued = self.entries.iter().filter(|queued| queued.is(EntryKind::Files)).count();
-        if queued >= FILES_MAX {
-            self.lose();
-        } else if !self.push(entry, false) && self.knows_files && !self.push(entry, false) {
+        let mut push = || self.push(entry, false) || (self.knows_files && self.push(entry, false));
+        if queued >= FILES_MAX || !push() {
             self.lose();
         }
     }
@@ -271,7 +276,7 @@ struct Replica {
     located: Option<Located>,
     /// The server and the sequence number of its last known opening.
     last: Option<RegionLocation>,
-    /// True until a flush of all stores begins after an opening.
+    /// True until a flush of all stores is requested, or begins, after an opening.
     is_first: bool,
     /// Changes with `located`.
     epoch: u64,
@@ -330,6 +335,13 @@ impl Replica {
         }
     }
 
+    /// Edits are missing.
+    fn wait_if_live(&mut self) {
+        if self.is_live() {
+            self.located.iter_mut().for_each(Located::wait);
+        }
+    }
+
     fn lose(&mut self) {
         self.located.iter_mut().for_each(Located::lose);
     }
@@ -367,12 +379,8 @@ impl Replica {
     fn without_listed(&mut self, files: &[FlushedStore]) -> Option<Vec<FlushedStore>> {
         let listed = &mut self.located.as_mut()?.listed;
         let is_listed = files.iter().flat_map(|(_, names)| names).any(|name| listed.contains(name));
-        if !is_listed {
-            listed.clear();
-            return None;
-        }
-        let mut files = files.to_vec();
-        files.iter_mut().for_each(|(_, names)| names.retain(|name| !listed.contains(name)));
+        let mut files = is_listed.then(|| files.to_vec())?;
+        files.iter_mut().for_each(|(_, names)| names.retain(|name| !listed.remove(name)));
         Some(files)
     }
 
@@ -401,6 +409,16 @@ struct FileList {
     names: HashSet<String>,
 }
 
+impl FileList {
+    /// Makes it of an opening's files, which have every edit up to `seq_id` that a secondary
+    /// replica needs.
+    fn new(maker: &EntryMaker, seq_id: u64, files: pb::RegionEventDescriptor) -> Self {
+        let names = files.stores.iter().flat_map(|store| store.store_file.iter().cloned()).collect();
+        let open = pb::RegionEventDescriptor { log_sequence_number: Some(seq_id), ..files };
+        Self { open: maker.open(open), shown: maker.shown(seq_id), names }
+    }
+}
+
 /// What an event does not say about its region.
 pub(super) trait RegionState {
     /// The greatest sequence id in files, or that of the opening.
@@ -415,8 +433,7 @@ pub(super) trait RegionState {
 
 impl RegionState for Region {
     fn files_seq_id(&self) -> u64 {
-        let of_files = self.stores().iter().map(|store| store.max_seq_id()).max();
-        of_files.unwrap_or(0).max(self.open_seq_num())
+        Region::files_seq_id(self)
     }
 
     fn open_event(&self, seq_id: u64) -> pb::RegionEventDescriptor {
@@ -437,7 +454,8 @@ pub(super) struct RegionQueue {
     /// The sequence id and the marker of a flush that began, while edits of it may come.
     starting: Option<(u64, Arc<Entry>)>,
     /// The greatest sequence id in an event. Another server that opens the region after a crash
-    /// uses greater ones. (The read point may be above it: edits that skip the log.)
+    /// uses greater ones, except for the start of a flush that has not ended. (The read point may
+    /// be above it: edits that skip the log.)
     seen: u64,
 }
 
@@ -508,6 +526,11 @@ impl RegionQueue {
         }
     }
 
+    /// A flush of all stores was requested for the replicas.
+    pub(super) fn flush_requested(&mut self) {
+        self.each(|replica| replica.is_first = false);
+    }
+
     /// Takes the next event of the stream.
     pub(super) fn take(&mut self, event: &ReplicaEvent, region: &impl RegionState) {
         self.seen = self.seen.max(seq_id_of(event));
@@ -532,7 +555,12 @@ impl RegionQueue {
             ReplicaEvent::FlushStarted { seq_id, families, is_of_all } => {
                 self.start_flush(*seq_id, families, *is_of_all);
             }
-            ReplicaEvent::Flushed { through, changes } => self.change_files(*through, changes, region),
+            ReplicaEvent::Flushed { through, changes, follows_gap } => {
+                if *follows_gap {
+                    self.each(Replica::wait_if_live);
+                }
+                self.change_files(*through, changes, region);
+            }
         }
     }
 
@@ -577,11 +605,10 @@ impl RegionQueue {
     fn change(&mut self, change: &FileChange) {
         match change {
             FileChange::Replaced { family, inputs, outputs } => {
-                if !inputs.is_empty() {
-                    self.each(|replica| replica.forget_files_if_hidden(family));
-                }
+                self.each(|replica| replica.forget_files_if_hidden(family));
                 self.tell_files((family, inputs, outputs), |_| true);
             }
+            FileChange::Loaded { seq_id, files } => self.load_files(*seq_id, files),
             FileChange::Flushed { seq_id, files } => {
                 if self.starting.as_ref().is_some_and(|(flush, _)| flush == seq_id) {
                     self.push_start();
@@ -611,6 +638,24 @@ impl RegionQueue {
         }
     }
 
+    /// Tells replicas of loaded files. Live ones show them.
+    fn load_files(&mut self, seq_id: u64, files: &[FlushedStore]) {
+        for (family, names) in files {
+            self.tell_files((family, &[], names), |_| true);
+            self.each(|replica| replica.hide_edits_of(family));
+        }
+        if seq_id == 0 {
+            return;
+        }
+        let shown = self.maker.loaded(seq_id);
+        for (_, replica) in self.replicas.iter_mut().filter(|(_, replica)| replica.is_live()) {
+            if let Some(located) = &mut replica.located {
+                located.push_files(&shown);
+                replica.work.notify_one();
+            }
+        }
+    }
+
     /// Tells replicas of replaced files of a family.
     fn tell_files(
         &mut self,
@@ -637,8 +682,14 @@ impl RegionQueue {
             let Some(Phase::Filling(from)) = replica.located.as_ref().map(|located| located.phase) else {
                 continue;
             };
-            if through >= from {
-                replica.complete(through, complete_list(maker, through, region));
+            if through < from {
+                continue;
+            }
+            let list = FileList::new(maker, through, region.open_event(through));
+            // Cells of newer files would be hidden, and so would be what they replace in files of
+            // compactions. The next flush of all stores has them.
+            if region.files_seq_id() <= through {
+                replica.complete(through, list);
             }
         }
     }
@@ -648,8 +699,10 @@ impl RegionQueue {
         let Self { maker, replicas, seen, .. } = self;
         for (_, replica) in replicas {
             if replica.located.as_ref().is_some_and(|located| is_due(located.phase)) {
+                let files = region.open_event(0);
+                // After the list, so that no cell of its files is hidden.
                 *seen = (*seen).max(region.files_seq_id());
-                replica.complete(*seen, complete_list(maker, *seen, region));
+                replica.complete(*seen, FileList::new(maker, *seen, files));
             }
         }
     }
@@ -694,7 +747,7 @@ impl RegionQueue {
         }
         match entries.is_empty() {
             true => Next::Nothing,
-            false => Next::Batch(Batch { to: located.at.clone(), epoch, entries }),
+            false => Next::Batch(Box::new(Batch { to: located.at.clone(), epoch, entries })),
         }
     }
 
@@ -731,22 +784,15 @@ fn seq_id_of(event: &ReplicaEvent) -> u64 {
     match event {
         ReplicaEvent::Edits { seq_id, .. } | ReplicaEvent::FlushStarted { seq_id, .. } => *seq_id,
         ReplicaEvent::Resumed(seq_id) => *seq_id,
-        ReplicaEvent::Flushed { through, changes: FileChanges::Unknown } => *through,
-        ReplicaEvent::Flushed { through, changes: FileChanges::Known(changes) } => {
+        ReplicaEvent::Flushed { through, changes: FileChanges::Unknown, .. } => *through,
+        ReplicaEvent::Flushed { through, changes: FileChanges::Known(changes), .. } => {
             let of_flush = |change: &FileChange| match change {
-                FileChange::Flushed { seq_id, .. } => *seq_id,
+                FileChange::Flushed { seq_id, .. } | FileChange::Loaded { seq_id, .. } => *seq_id,
                 FileChange::Replaced { .. } => 0,
             };
             changes.iter().map(of_flush).fold(*through, u64::max)
         }
     }
-}
-
-/// Lists all files: these have every edit up to `seq_id` that a secondary replica needs.
-fn complete_list(maker: &EntryMaker, seq_id: u64, region: &impl RegionState) -> FileList {
-    let event = region.open_event(seq_id);
-    let names = event.stores.iter().flat_map(|store| store.store_file.iter().cloned()).collect();
-    FileList { open: maker.open(event), shown: maker.shown(seq_id), names }
 }
 
 #[cfg(test)]

@@ -322,7 +322,7 @@ fn calls_are_repeated_for_a_limited_time() {
 }
 
 #[test]
-fn edits_with_async_wal_are_sent_once_they_are_in_the_log() {
+fn edits_with_async_wal_are_sent() {
     let (scene, replica) = Scene::replaying();
     let cell = KeyValue::new(b"b", b"f", b"q", 5, CellType::Put, b"v");
     let mut mutation = Mutation::new(MutationKind::Put, "b", vec![cell]);

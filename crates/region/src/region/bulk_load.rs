@@ -214,8 +214,9 @@ impl Region {
                 one.store.add_files(vec![file]);
             }
             self.invalidate_row_cache();
+            self.stream_files(seq_id.unwrap_or(0), || vec![loaded(&manifest, seq_id.unwrap_or(0))]);
         });
-        self.stream_files(seq_id.unwrap_or(0), || loaded(&manifest));
+        self.announce_files();
         tracing::info!(region = %self.info.name_text(), files = prepared.len(), seq_id, "bulk loaded");
         let logged = self.log_marker(|_| Marker::BulkLoad(manifest.marker.clone()));
         if let Err(error) = manifest.delete(fs) {
@@ -292,13 +293,10 @@ impl Region {
     }
 }
 
-/// The changes of store files by a load.
-fn loaded(manifest: &Manifest) -> Vec<FileChange> {
-    let of_family = |store: &pb::StoreDescriptor| {
-        let (family, outputs) = (store.family_name.clone(), store.store_file.clone());
-        FileChange::Replaced { family, inputs: Vec::new(), outputs }
-    };
-    manifest.marker.stores.iter().map(of_family).collect()
+/// The change of store files by a load.
+fn loaded(manifest: &Manifest, seq_id: u64) -> FileChange {
+    let of_family = |store: &pb::StoreDescriptor| (store.family_name.clone(), store.store_file.clone());
+    FileChange::Loaded { seq_id, files: manifest.marker.stores.iter().map(of_family).collect() }
 }
 
 /// Returns the files with rows of other regions.

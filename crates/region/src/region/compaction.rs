@@ -102,9 +102,12 @@ impl Region {
         let names: Vec<_> = files.iter().map(|file| file.name().to_owned()).collect();
         self.mark_compaction(store, &result, &names)?;
         let end = compaction_end(&request, &files);
+        let family = Bytes::copy_from_slice(store.family().name());
+        let change = || FileChange::Replaced { family, inputs: result.inputs, outputs: names };
         self.with_new_epoch(|| {
             let drops_markers = request.drops_deletes();
             store.swap_compaction(request, files);
+            self.stream_files(0, || vec![change()]);
             if drops_markers {
                 // MemStore cells that the dropped markers hid are visible from here on.
                 self.invalidate_row_cache();
@@ -113,8 +116,7 @@ impl Region {
         self.count_compaction(&CompactionEnd { took: clock::since(started), ..end });
         // Before the next store is compacted: secondary replicas may read the former files only for
         // a while after they are archived.
-        let family = Bytes::copy_from_slice(store.family().name());
-        self.stream_files(0, || vec![FileChange::Replaced { family, inputs: result.inputs, outputs: names }]);
+        self.announce_files();
         if let Err(error) = store.archive_replaced() {
             tracing::warn!(region = %self.info.name_text(), %error, "compacted files are not archived yet");
         }

@@ -205,6 +205,7 @@ impl Region {
         if are_memstores_empty(stores) {
             if let Some(seq_id) = self.mark_flushed(stores) {
                 self.stream_files(seq_id, Vec::new);
+                self.announce_files();
             }
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
@@ -224,8 +225,8 @@ impl Region {
         match catch(format_args!("the flush of {}", self.info.encoded_name()), write) {
             Ok(files) => {
                 let output_bytes = files.iter().flatten().map(|file| file.bytes()).sum();
-                let names = self.commit_snapshots(&snapshot, files);
-                self.stream_files(snapshot.region_seq_id, || vec![snapshot.change(names)]);
+                self.commit_snapshots(&snapshot, files);
+                self.announce_files();
                 let took = clock::since(started);
                 self.count_flush(&FlushEnd { took, cells, memstore_bytes, output_bytes });
                 let (ms, stores) = (length::whole_ms(took), stores.len());
@@ -298,7 +299,7 @@ impl Region {
                 store.take_oldest_edit_ms();
             }
         }
-        let seq_id = self.is_memstore_empty().then(|| self.mvcc.write_point())?;
+        let seq_id = self.is_memstore_empty().then(|| self.flushed_seq_id())?;
         self.stream_flush(seq_id, true, &[]);
         Some(seq_id)
     }
@@ -335,12 +336,15 @@ impl Region {
         Snapshot { stores, number, marked, seq_id, region_seq_id, oldest_edits_ms }
     }
 
-    /// Swaps the lists of all stores of the flush at once. It cannot fail. Returns the names of
-    /// each store's new files.
-    fn commit_snapshots(&self, snapshot: &Snapshot<'_>, files: Vec<Vec<Arc<StoreFile>>>) -> Vec<Vec<String>> {
+    /// Swaps the lists of all stores of the flush at once. It cannot fail.
+    fn commit_snapshots(&self, snapshot: &Snapshot<'_>, files: Vec<Vec<Arc<StoreFile>>>) {
         let Snapshot { stores, seq_id, .. } = *snapshot;
-        let swap = || stores.iter().zip(files).map(|(store, files)| store.swap_flush(files)).collect();
-        let names: Vec<Vec<String>> = self.with_new_epoch(swap);
+        let names: Vec<Vec<String>> = self.with_new_epoch(|| {
+            let swapped = stores.iter().zip(files).map(|(store, files)| store.swap_flush(files));
+            let names: Vec<_> = swapped.collect();
+            self.stream_files(snapshot.region_seq_id, || vec![snapshot.change(&names)]);
+            names
+        });
         self.first_flush_jitter_bytes.store(0, Ordering::Relaxed);
         self.max_flushed_seq_id.store(snapshot.region_seq_id, Ordering::Relaxed);
         self.last_flush_seq_id.store(seq_id, Ordering::Relaxed);
@@ -348,7 +352,6 @@ impl Region {
             self.log_flush(FlushAction::CommitFlush, seq_id, stores, &names);
         }
         self.env.wal.complete_flush(&self.encoded_name, &family_names(stores), seq_id);
-        names
     }
 
     fn abort_snapshots(&self, snapshot: &Snapshot<'_>) {
@@ -384,8 +387,8 @@ impl Snapshot<'_> {
     }
 
     /// The change of store files, once they are served.
-    fn change(&self, names: Vec<Vec<String>>) -> FileChange {
-        let files = family_names(self.stores).into_iter().zip(names).collect();
+    fn change(&self, names: &[Vec<String>]) -> FileChange {
+        let files = family_names(self.stores).into_iter().zip(names.iter().cloned()).collect();
         FileChange::Flushed { seq_id: self.seq_id, files }
     }
 

@@ -162,6 +162,8 @@ pub enum ReplicaEvent {
         through: u64,
         /// What has changed.
         changes: FileChanges,
+        /// True if edits of before may be missing: the stream is stopped.
+        follows_gap: bool,
     },
 }
 
@@ -189,21 +191,30 @@ pub enum FileChange {
         /// The flushed families, each with the names of its new files.
         files: Vec<(Bytes, Vec<String>)>,
     },
-    /// Files of a family were replaced, or loaded.
+    /// Files of a family were replaced.
     Replaced {
         /// The family.
         family: Bytes,
-        /// The names of the former files; none for a bulk load.
+        /// The names of the former files.
         inputs: Vec<String>,
         /// The names of the new files.
         outputs: Vec<String>,
+    },
+    /// Files were loaded.
+    Loaded {
+        /// The sequence id of their cells; 0 if they keep their own.
+        seq_id: u64,
+        /// Families, each with the names of its new files.
+        files: Vec<(Bytes, Vec<String>)>,
     },
 }
 
 impl FileChange {
     fn names(&self) -> impl Iterator<Item = &String> {
         let (flushed, replaced) = match self {
-            Self::Flushed { files, .. } => (Some(files.iter().flat_map(|(_, names)| names)), None),
+            Self::Flushed { files, .. } | Self::Loaded { files, .. } => {
+                (Some(files.iter().flat_map(|(_, names)| names)), None)
+            }
             Self::Replaced { inputs, outputs, .. } => (None, Some(inputs.iter().chain(outputs))),
         };
         flushed.into_iter().flatten().chain(replaced.into_iter().flatten())
@@ -262,7 +273,7 @@ pub struct ReplicaStream {
 struct StreamState {
     events: VecDeque<ReplicaEvent>,
     /// A [`ReplicaEvent::Flushed`] for which the budget had no space. It follows all events.
-    unsent_flushed: Option<(u64, FileChanges)>,
+    unsent_flushed: Option<UnsentFlushed>,
     /// A [`ReplicaEvent::Flushed`] whose files could not be found, and when to try again.
     failed_flushed: Option<(u64, Instant)>,
     /// True if a secondary replica reads the stream.
@@ -271,6 +282,23 @@ struct StreamState {
     has_readers_elsewhere: bool,
     /// The last flush that was requested to start the stream, and the pause after it.
     restart: Option<(Instant, Duration)>,
+    /// The sequence id of the last edit that was queued.
+    last_edit: u64,
+}
+
+/// The content of a [`ReplicaEvent::Flushed`].
+#[derive(Debug, Default)]
+struct UnsentFlushed {
+    through: u64,
+    changes: FileChanges,
+    follows_gap: bool,
+}
+
+impl UnsentFlushed {
+    fn into_event(self) -> ReplicaEvent {
+        let Self { through, changes, follows_gap } = self;
+        ReplicaEvent::Flushed { through, changes, follows_gap }
+    }
 }
 
 impl StreamState {
@@ -279,8 +307,7 @@ impl StreamState {
     }
 
     fn take_unsent(&mut self) -> Option<ReplicaEvent> {
-        let (through, changes) = self.unsent_flushed.take()?;
-        Some(ReplicaEvent::Flushed { through, changes })
+        self.unsent_flushed.take().map(UnsentFlushed::into_event)
     }
 }
 
@@ -385,8 +412,12 @@ impl ReplicaStream {
     pub(super) fn push_edits(&self, seq_id: u64, unlogged: Option<Txid>, cells: CellBuffer) {
         let mut state = self.state.lock();
         let event = ReplicaEvent::Edits { seq_id, unlogged, cells };
-        if !self.is_stopped() && !self.push(&mut state, event) {
-            self.is_active.store(false, Ordering::Release);
+        if self.is_stopped() {
+            return;
+        }
+        match self.push(&mut state, event) {
+            true => state.last_edit = seq_id,
+            false => self.is_active.store(false, Ordering::Release),
         }
     }
 
@@ -443,21 +474,23 @@ impl ReplicaStream {
         if !state.has_readers {
             return;
         }
-        let (mut through, mut all) = state.unsent_flushed.take().unwrap_or_default();
+        let mut all = state.unsent_flushed.take().unwrap_or_default();
         // Those for which there was no space follow all events.
         if let Some(ReplicaEvent::Flushed { .. }) = state.events.back()
-            && let Some(ReplicaEvent::Flushed { through: before, changes }) = self.pop_back(state)
+            && let Some(ReplicaEvent::Flushed { through, changes, follows_gap }) = self.pop_back(state)
         {
-            let later = std::mem::replace(&mut all, changes);
-            (through, _) = (through.max(before), all.add(later));
+            let later = std::mem::replace(&mut all.changes, changes);
+            all.changes.add(later);
+            (all.through, all.follows_gap) = (all.through.max(through), all.follows_gap || follows_gap);
         }
-        through = through.max(seq_id);
-        all.add(changes);
-        let event = ReplicaEvent::Flushed { through, changes: all };
-        if self.queued.acquire(event.bytes()) {
-            state.events.push_back(event);
-        } else if let ReplicaEvent::Flushed { through, changes } = event {
-            state.unsent_flushed = Some((through, changes));
+        all.through = all.through.max(seq_id);
+        all.changes.add(changes);
+        all.follows_gap |= self.takes_edits && self.is_stopped();
+        let bytes = EVENT_BYTES + all.changes.bytes();
+        if self.queued.acquire(bytes) {
+            state.events.push_back(all.into_event());
+        } else {
+            state.unsent_flushed = Some(all);
         }
     }
 
@@ -570,13 +603,34 @@ impl Region {
         self.replica_stream.iter().for_each(|stream| stream.flush_started(seq_id, is_of_all, families));
     }
 
-    /// Tells the secondary replicas that store files have changed. Every edit up to `seq_id` is in
-    /// them.
-    pub(super) fn stream_files(self: &Arc<Self>, seq_id: u64, changes: impl FnOnce() -> Vec<FileChange>) {
+    /// Tells the secondary replicas that store files have changed, for a caller that changes them
+    /// now ([`Region::with_new_epoch`]): events have the order of the changes. Every edit up to
+    /// `seq_id` is in the files. [`Region::announce_files`] follows, without a lock.
+    pub(super) fn stream_files(&self, seq_id: u64, changes: impl FnOnce() -> Vec<FileChange>) {
         if let Some(stream) = &self.replica_stream {
             stream.push_flushed(seq_id, FileChanges::Known(changes()));
-            self.announce_events(stream);
         }
+    }
+
+    /// Tells the server that files have changed.
+    pub(super) fn announce_files(self: &Arc<Self>) {
+        self.replica_stream.iter().for_each(|stream| self.announce_events(stream));
+    }
+
+    /// Returns the greatest sequence id that is in store files, or that of the opening.
+    ///
+    /// The numbers of the log's markers may be greater. After a crash they are used again, so they
+    /// say nothing about edits.
+    pub fn files_seq_id(&self) -> u64 {
+        let of_files = self.stores.iter().map(|store| store.max_seq_id()).max();
+        of_files.unwrap_or(0).max(self.open_seq_num())
+    }
+
+    /// Returns a sequence id up to which every edit is in files, if none is in memory: at least
+    /// that of every edit that secondary replicas have got.
+    pub(super) fn flushed_seq_id(&self) -> u64 {
+        let last_edit = self.replica_stream.as_ref().map_or(0, |stream| stream.state.lock().last_edit);
+        self.files_seq_id().max(last_edit)
     }
 
     /// Tells the server that the stream has events.

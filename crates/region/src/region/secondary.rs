@@ -29,8 +29,7 @@
 //!
 //! **Crashes.** A server can send edits that are lost with it. Then another one opens the default
 //! replica with a smaller sequence id, and uses those of the lost edits again. They are dropped
-//! when
-//! the opening is replayed ([`Region::replay_open`]).
+//! when the opening is replayed ([`Region::replay_open`]).
 //!
 //! **Memory.** Only a refresh frees the memory of replayed edits. While refreshes fail, the server
 //! lets the replica replay nothing ([`Region::block_replay`]), and may drop what it has replayed

@@ -460,7 +460,7 @@ fn the_compaction_of_each_family_is_told_when_it_ends() {
             let reader = self.0.replica_stream().expect("a stream").read();
             let replaced = |change: &FileChange| match change {
                 FileChange::Replaced { family, .. } => String::from_utf8_lossy(family).into_owned(),
-                FileChange::Flushed { .. } => panic!("{change:?}"),
+                FileChange::Flushed { .. } | FileChange::Loaded { .. } => panic!("{change:?}"),
             };
             let families = |event| match event {
                 ReplicaEvent::Flushed { changes: FileChanges::Known(all), .. } => {
@@ -478,17 +478,66 @@ fn the_compaction_of_each_family_is_told_when_it_ends() {
     let cluster = with_stream();
     let region = cluster.region();
     region.replica_stream().expect("a stream").set_has_readers(false, true);
+    // Smaller compactions never ask whether they are urgent.
+    let large = "v".repeat(2 << 20);
     for row in ["a", "b"] {
-        write(&cluster, row, &["f", "g"]);
+        let both = put(row, &[("f", "q", &large), ("g", "q", &large)]);
+        region.mutate_wait(both).expect("put");
         region.flush().expect("flushed");
     }
     while region.replica_stream().expect("a stream").read().take().is_some() {}
-    let watch = Watch(&region, Mutex::default());
+    let watch = Watch(region, Mutex::default());
     assert!(region.compact_in_background(None, CompactionKind::Major, &watch).expect("compacted"));
     let during = watch.1.lock().concat();
     assert_eq!(during, "f", "before g's compaction has ended");
     assert!(watch.is_urgent());
     assert_eq!(watch.1.lock().concat(), "fg");
+}
+
+/// After a crash the numbers of markers are used again, for edits, too.
+#[test]
+fn an_empty_flush_is_told_with_the_id_of_an_edit() {
+    let cluster = with_stream();
+    let region = cluster.region();
+    let stream = region.replica_stream().expect("a stream");
+    stream.set_has_readers(false, true);
+    write(&cluster, "a", &["f", "g"]);
+    let flushed = region.flush().expect("flushed").seq_id;
+    region.flush().expect("nothing to flush");
+    assert!(region.read_point() > flushed, "the marker of the flush's end has a number");
+    let event = {
+        let reader = stream.read();
+        std::iter::from_fn(|| reader.take()).last().expect("an event")
+    };
+    let ReplicaEvent::Flushed { through, .. } = event else { panic!("{event:?}") };
+    assert_eq!(through, flushed);
+}
+
+/// Other servers must not have edits that a crash of this one may lose.
+#[test]
+fn an_edit_that_is_visible_before_it_is_logged_names_its_log_entry() {
+    let cluster = with_stream();
+    let region = cluster.region();
+    let stream = region.replica_stream().expect("a stream");
+    stream.set_has_readers(false, true);
+    region.flush().expect("nothing to flush");
+    let unlogged_of = |durability| {
+        let mut mutation = put("a", &[("f", "q", "a")]);
+        mutation.durability = durability;
+        region.mutate_wait(mutation).expect("put");
+        let reader = stream.read();
+        let edits = |event| match event {
+            ReplicaEvent::Edits { unlogged, .. } => Some(unlogged),
+            _ => None,
+        };
+        std::iter::from_fn(|| reader.take()).find_map(edits).expect("edits")
+    };
+    assert_eq!(unlogged_of(Durability::SyncWal), None);
+    let entry = unlogged_of(Durability::AsyncWal).expect("an entry");
+    let (tell, told) = std::sync::mpsc::channel();
+    region.when_logged(entry, move || tell.send(()).expect("waits"));
+    told.recv().expect("told");
+    assert_eq!(region.is_logged(entry), Some(true));
 }
 
 /// The families of a flush, each with its new files.
@@ -497,7 +546,7 @@ type FlushedFiles = Vec<(bytes::Bytes, Vec<String>)>;
 /// The change of an event that is about one flush, and the sequence id of the event.
 fn flush_in(event: &ReplicaEvent) -> ((u64, FlushedFiles), u64) {
     match event {
-        ReplicaEvent::Flushed { through, changes: FileChanges::Known(changes) } => match &changes[..] {
+        ReplicaEvent::Flushed { through, changes: FileChanges::Known(changes), .. } => match &changes[..] {
             [FileChange::Flushed { seq_id, files }] => ((*seq_id, files.clone()), *through),
             other => panic!("{other:?}"),
         },

@@ -212,6 +212,8 @@ impl RegionServer {
             if stream.begin_restart(clock::monotonic(), is_first) {
                 region.require_flush_of_all();
                 self.background.request_flush(region);
+                let sender = self.hooks.replica_sender();
+                sender.into_iter().for_each(|sender| sender.flush_requested(region));
             }
         }
     }

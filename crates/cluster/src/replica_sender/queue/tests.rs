@@ -13,10 +13,11 @@ const BUDGET: u64 = 4 << 20;
 const F: Bytes = Bytes::from_static(b"f");
 const G: Bytes = Bytes::from_static(b"g");
 
-/// A region that has files with edits up to 1000. Its log has the entries up to `logged`, except
+/// A region that has files with edits up to `files`. Its log has the entries up to `logged`, except
 /// `lost`.
 #[derive(Default)]
 struct Open {
+    files: u64,
     logged: u64,
     lost: Option<u64>,
 }
@@ -28,7 +29,7 @@ impl RegionState for Open {
     }
 
     fn files_seq_id(&self) -> u64 {
-        1000
+        self.files
     }
 
     fn open_event(&self, seq_id: u64) -> pb::RegionEventDescriptor {
@@ -106,7 +107,7 @@ impl Fixture {
 
     fn batch_at(&mut self, id: i32, now: Instant) -> Option<Batch> {
         match self.next(id, now) {
-            Next::Batch(batch) => Some(batch),
+            Next::Batch(batch) => Some(*batch),
             Next::Nothing | Next::Unlogged(_) => None,
         }
     }
@@ -145,13 +146,18 @@ fn unlogged_edit(seq_id: u64) -> ReplicaEvent {
 }
 
 fn flushed(through: u64, changes: FileChanges) -> ReplicaEvent {
-    ReplicaEvent::Flushed { through, changes }
+    ReplicaEvent::Flushed { through, changes, follows_gap: false }
 }
 
 /// The end of a flush of families, each of which has a new file.
 fn flush_of(seq_id: u64, families: &[Bytes]) -> FileChanges {
     let files = families.iter().map(|family| (family.clone(), vec![format!("new{seq_id}")])).collect();
     FileChanges::Known(vec![FileChange::Flushed { seq_id, files }])
+}
+
+/// A bulk load into the family g.
+fn load(seq_id: u64) -> FileChanges {
+    FileChanges::Known(vec![FileChange::Loaded { seq_id, files: vec![(G, vec!["l".to_owned()])] }])
 }
 
 fn compaction() -> FileChanges {
@@ -210,6 +216,11 @@ fn describe_marker(seq_id: u64, marker: &Marker) -> String {
             };
             let stores: Vec<_> = event.stores.iter().map(store).collect();
             format!("open{seq_id}({})", stores.join(" "))
+        }
+        Marker::BulkLoad(load) => {
+            assert_eq!(u64::try_from(load.bulkload_seq_num), Ok(seq_id));
+            assert_eq!(&*load.encoded_region_name, info().encoded_name().as_bytes());
+            format!("loaded{seq_id}({})", "store".repeat(load.stores.len()))
         }
         other => panic!("{other:?}"),
     }
@@ -417,8 +428,16 @@ fn a_compaction_of_files_with_hidden_edits_is_not_told() {
     of_g(&mut fixture);
     assert_eq!(fixture.sent(1), "", "a change is missing");
     fixture.take(flushed(9, FileChanges::default()));
+    assert_eq!(fixture.sent(1), "open9(f:x g:x) commit9()");
+    // The same with loaded files.
+    fixture.take(ReplicaEvent::Resumed(12));
+    fixture.take(flushed(11, load(11)));
+    assert_eq!(fixture.sent(1), "files12(g >l)", "they are not shown before the edits of before");
+    of_g(&mut fixture);
+    assert_eq!(fixture.sent(1), "");
+    fixture.take(flushed(12, FileChanges::default()));
     fixture.take(flushed(0, compaction()));
-    assert_eq!(fixture.sent(1), "open9(f:x g:x) commit9() files9(f a+b>c)");
+    assert_eq!(fixture.sent(1), "open12(f:x g:x) commit12() files12(f a+b>c)");
 }
 
 /// As above: the replica does not know the new file of a flush whose end is dropped.
@@ -469,16 +488,60 @@ fn a_file_that_was_listed_is_not_added_again() {
         "start7(f) commit7(f:new7) start8(f g) commit8(f:x g:new8)",
         "names are unique"
     );
+    // A flush between has no file of the list.
+    let mut fixture = Fixture::live(&[1]);
+    fixture.start(6, &[F], false);
+    fixture.take(flushed(5, flush_of(6, &[])));
+    fixture.start(8, &[F, G], true);
+    fixture.take(listed(8));
+    assert_eq!(fixture.sent(1), "start6(f) commit6() start8(f g) commit8(f g:new8)");
+}
+
+/// Cells above the id of a list are hidden, and files of compactions lack what these replace.
+#[test]
+fn a_list_has_no_newer_file() {
+    let mut fixture = Fixture::new(true, &[1]);
+    fixture.take(ReplicaEvent::Resumed(5));
+    fixture.edits([6]);
+    fixture.region.files = 8;
+    fixture.take(flushed(5, FileChanges::default()));
+    assert_eq!(fixture.sent(1), "");
+    assert!(fixture.readers().wait);
+    fixture.edits([9]);
+    fixture.take(flushed(8, FileChanges::default()));
+    assert_eq!(fixture.sent(1), "open8(f:x g:x) commit8() 9");
+}
+
+/// The cells of an edit in the flushed family would be shown without the others.
+#[test]
+fn the_end_of_a_flush_after_lost_edits_is_not_told() {
+    let mut fixture = Fixture::live(&[1]);
+    fixture.start(8, &[F], false);
+    fixture.edits([6]);
+    let changes = flush_of(8, &[F]);
+    fixture.take(ReplicaEvent::Flushed { through: 6, changes, follows_gap: true });
+    assert_eq!(fixture.sent(1), "6 files8(f >new8)");
+    assert!(fixture.readers().wait);
+}
+
+#[test]
+fn a_flush_is_requested_once_for_a_new_replica() {
+    let mut fixture = Fixture::new(true, &[1]);
+    assert!(fixture.readers().is_first);
+    fixture.queue.flush_requested();
+    assert_eq!(fixture.readers(), ReplicasElsewhere { read: true, wait: true, is_first: false });
+    fixture.locate(&[at(1, 1, 2)]);
+    assert!(fixture.readers().is_first, "another opening");
 }
 
 #[test]
 fn compactions_and_bulk_loads_are_told_at_once() {
     let mut fixture = Fixture::live(&[1]);
     fixture.take(flushed(0, compaction()));
-    let outputs = vec!["l".to_owned()];
-    let loaded = FileChange::Replaced { family: G, inputs: Vec::new(), outputs };
-    fixture.take(flushed(6, FileChanges::Known(vec![loaded])));
-    assert_eq!(fixture.sent(1), "files5(f a+b>c) files6(g >l)");
+    fixture.take(flushed(6, load(6)));
+    assert_eq!(fixture.sent(1), "files5(f a+b>c) files6(g >l) loaded6()", "its cells are shown");
+    fixture.take(flushed(6, load(0)));
+    assert_eq!(fixture.sent(1), "files6(g >l)", "they keep the ids that they have");
     // One that lacks edits must not read files that are deleted.
     fixture.take(ReplicaEvent::Resumed(8));
     fixture.take(flushed(0, compaction()));
@@ -643,6 +706,7 @@ fn another_opening_is_another_replica() {
 #[test]
 fn without_replicated_edits_all_files_are_listed_at_once() {
     let mut fixture = Fixture::new(false, &[1]);
+    fixture.region.files = 1000;
     assert_eq!(fixture.sent(1), "");
     assert_eq!(fixture.readers(), ReplicasElsewhere { read: true, wait: false, is_first: false });
     assert_eq!(fixture.sent(1), "open1000(f:x g:x) commit1000()");

@@ -25,8 +25,8 @@ fn taken(stream: &ReplicaStream) -> String {
         ReplicaEvent::FlushStarted { seq_id, families, is_of_all } => {
             format!("({seq_id} {} {is_of_all}", families.len())
         }
-        ReplicaEvent::Flushed { through, changes: FileChanges::Unknown } => format!("={through}?"),
-        ReplicaEvent::Flushed { through, changes: FileChanges::Known(changes) } => {
+        ReplicaEvent::Flushed { through, changes: FileChanges::Unknown, .. } => format!("={through}?"),
+        ReplicaEvent::Flushed { through, changes: FileChanges::Known(changes), .. } => {
             format!("={through}{}", "+".repeat(changes.len()))
         }
     };
@@ -186,16 +186,47 @@ fn flushes_that_start_a_stream_are_paced() {
 #[test]
 fn a_reader_elsewhere_does_not_wait_for_long() {
     let (_, stream) = started();
-    let mut at = evenkeel_common::clock::monotonic();
-    while {
+    let (mut at, mut pause) = (evenkeel_common::clock::monotonic(), RESTART_PAUSE_MIN);
+    assert!(stream.begin_restart(at, false));
+    while pause <= RESTART_PAUSE_MAX_ELSEWHERE {
+        at += pause;
+        pause *= 2;
         assert!(stream.begin_restart(at, false));
-        at += RESTART_PAUSE_MAX_ELSEWHERE;
-        stream.begin_restart(at, false)
-    } {}
+    }
+    at += RESTART_PAUSE_MAX_ELSEWHERE;
+    assert!(!stream.begin_restart(at, false));
     stream.set_has_readers(true, true);
     assert!(stream.begin_restart(at, false), "the pause of before is shortened");
     assert!(!stream.begin_restart(at + RESTART_PAUSE_MAX_ELSEWHERE / 2, false));
     assert!(stream.begin_restart(at + RESTART_PAUSE_MAX_ELSEWHERE, false));
+}
+
+#[test]
+fn a_change_of_files_after_lost_edits_says_so() {
+    let (budget, stream) = started();
+    let follows_gap = || {
+        let reader = stream.read();
+        let of = |event| match event {
+            ReplicaEvent::Flushed { follows_gap, .. } => Some(follows_gap),
+            _ => None,
+        };
+        std::iter::from_fn(|| reader.take()).filter_map(of).collect::<Vec<_>>()
+    };
+    stream.push_edits(6, None, cells(1));
+    stream.push_flushed(6, change(1));
+    assert_eq!(follows_gap(), [false]);
+    stream.push_edits(7, None, cells(5000));
+    stream.push_flushed(7, change(1));
+    stream.push_flushed(7, change(1));
+    assert_eq!(follows_gap(), [true]);
+    stream.flush_started(8, true, &[]);
+    stream.push_flushed(8, change(1));
+    assert_eq!(follows_gap(), [false]);
+    // Also if there is no space for the event itself.
+    stream.push_edits(9, None, cells(5000));
+    assert!(budget.acquire(budget.max()));
+    stream.push_flushed(9, change(1));
+    assert_eq!(follows_gap(), [true]);
 }
 
 #[test]
