@@ -68,6 +68,7 @@ pub fn region_of(
         metrics: Arc::default(),
         open_files: Arc::default(),
         mob: Arc::default(),
+        archived_files: Arc::default(),
         fs,
         root,
         cache,

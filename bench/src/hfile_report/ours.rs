@@ -194,6 +194,7 @@ fn compact(root: &Path) -> Outcome<Cost> {
         metrics: Arc::default(),
         open_files: Arc::default(),
         mob: Arc::default(),
+        archived_files: Arc::default(),
     };
     let meter = CostTimer::new();
     let store = Store::open(&env, family, &region)?;

@@ -12,7 +12,9 @@ use evenkeel_client::StatusCaller;
 use evenkeel_client::{ClientConfig, Error};
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, ServerName};
 use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::file_archive_notification_request::FileWithSize;
 use evenkeel_protocol::pb::region_state_transition::TransitionCode;
+use evenkeel_region::store::ArchivedFile;
 use evenkeel_regionserver::{ClusterView, MasterConnection};
 use parking_lot::Mutex;
 use prost::Message;
@@ -94,6 +96,23 @@ impl ClusterConnection {
         };
         let report = pb::RegionSpaceUseReportRequest { space_use: sizes.into_iter().map(size).collect() };
         self.call::<pb::RegionSpaceUseReportResponse>("ReportRegionSpaceUse", &report).await.map(drop)
+    }
+
+    /// `ReportFileArchival`: files that compactions here have archived. Their bytes count for the
+    /// snapshots that have them.
+    ///
+    /// # Errors
+    /// Errors of the connection or of the master, which computes the sizes of snapshots itself,
+    /// later.
+    pub(crate) async fn report_archived_files(&self, files: Vec<ArchivedFile>) -> Result<(), Error> {
+        let file = |file: ArchivedFile| FileWithSize {
+            table_name: Some((&file.table).into()),
+            name: Some(file.name),
+            size: Some(file.bytes),
+        };
+        let report =
+            pb::FileArchiveNotificationRequest { archived_files: files.into_iter().map(file).collect() };
+        self.call::<pb::FileArchiveNotificationResponse>("ReportFileArchival", &report).await.map(drop)
     }
 
     async fn call<R: Message + Default>(

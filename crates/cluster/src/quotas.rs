@@ -9,9 +9,12 @@
 //! The switch is a znode, which is read at start; the master reports its changes
 //! (`SwitchRpcThrottleRemoteCallable`).
 //!
-//! Quotas of space have two further tasks. One reports the sizes of the regions to the master
-//! (`ReportRegionSpaceUse`), which decides which tables exceed their quotas. The other reads that
-//! from hbase:quota. A read that fails leaves the policies as they were.
+//! Quotas of space have three further tasks. One reports the sizes of the regions to the master
+//! (`ReportRegionSpaceUse`), which decides which tables exceed their quotas. The next reads that
+//! from hbase:quota. A read that fails leaves the policies as they were. The last reports the files
+//! that compactions have archived (`ReportFileArchival`), so that the master soon counts them for
+//! the snapshots that have them. It does not repeat a report: the master finds such files at its
+//! intervals, too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -21,6 +24,7 @@ use evenkeel_client::{ClientConfig, ClusterOption, Connection, Error, Scan};
 use evenkeel_common::{CellRef, Configuration, HBaseError, Result, TableName};
 use evenkeel_common::{clock, quota};
 use evenkeel_protocol::pb;
+use evenkeel_region::store::ArchivedFiles;
 use evenkeel_regionserver::RegionServer;
 use evenkeel_regionserver::quotas::limits::{ParsedQuotas, QuotaCell, QuotaCells};
 use evenkeel_regionserver::quotas::settings::{self, SpaceTimes, TaskTimes};
@@ -40,6 +44,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const BATCH_CELLS: u32 = 1000;
 /// The pause after a read that failed; it doubles with each further one, up to [`SHARES_PERIOD`].
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How often archived files are reported.
+const ARCHIVED_PERIOD: Duration = Duration::from_secs(1);
 /// How often the shares of this server in the limits of all servers are computed.
 const SHARES_PERIOD: Duration = Duration::from_secs(60);
 
@@ -59,6 +65,7 @@ pub(crate) fn start(
     server: &Arc<RegionServer>,
     conf: &Configuration,
     (session, master): (&Arc<Session>, &Arc<ClusterConnection>),
+    archived: &Arc<ArchivedFiles>,
 ) -> Result<()> {
     let Some(quotas) = server.quotas() else { return Ok(()) };
     let bad = |error: evenkeel_common::config::ConfigError| HBaseError::io(error.to_string());
@@ -72,6 +79,8 @@ pub(crate) fn start(
     let reported = Arc::clone(&changed);
     quotas.on_change(Box::new(move || reported.notify_one()));
     drop(runtime.spawn(report_sizes(Arc::downgrade(server), Arc::clone(master), times.report)));
+    archived.record();
+    drop(runtime.spawn(report_archived(Arc::downgrade(archived), Arc::clone(master))));
     drop(runtime.spawn(refresh_space(Arc::downgrade(server), table.clone(), times.refresh)));
     drop(runtime.spawn(refresh(Arc::downgrade(server), table, changed, period)));
     Ok(())
@@ -86,6 +95,19 @@ async fn report_sizes(server: Weak<RegionServer>, master: Arc<ClusterConnection>
             tracing::debug!(%error, "the sizes of regions could not be reported to the master");
         }
         sleep(times.period).await;
+    }
+}
+
+/// Reports archived files to the master until the server is gone.
+async fn report_archived(archived: Weak<ArchivedFiles>, master: Arc<ClusterConnection>) {
+    loop {
+        sleep(ARCHIVED_PERIOD).await;
+        let Some(files) = archived.upgrade().map(|archived| archived.take()) else { return };
+        if !files.is_empty()
+            && let Err(error) = master.report_archived_files(files).await
+        {
+            tracing::debug!(%error, "archived files could not be reported to the master");
+        }
     }
 }
 

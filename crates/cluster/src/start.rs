@@ -183,7 +183,8 @@ fn join(
     process.readiness.set_serving(&storage.wals, Vec::new);
     master.send_reports(&abort);
     slow_log_table::start(runtime, &regionserver, &process.conf, &process.clock)?;
-    quotas::start(runtime, &regionserver, &process.conf, (session, &master))?;
+    let archived = &storage.stores.archived_files;
+    quotas::start(runtime, &regionserver, &process.conf, (session, &master), archived)?;
     replica_flush::start(runtime, &regionserver, &process.conf)?;
     senders.iter().for_each(|senders| senders.start(&regionserver));
     zookeeper_procedures::start(session, &abort, &transitions, &process.conf, &process.supervisor)?;

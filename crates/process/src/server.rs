@@ -173,6 +173,7 @@ impl Storage {
             host: LocalHost::new(&name.host),
             open_files: Arc::new(open_files),
             mob: Arc::new(MobFileCache::new(mob)),
+            archived_files: Arc::default(),
         };
         background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
         let operation_times = Arc::default();

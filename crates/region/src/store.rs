@@ -45,6 +45,7 @@
 
 #![forbid(unsafe_code)]
 
+mod archived_files;
 mod background_priority;
 mod bulk_load;
 mod cache;
@@ -85,6 +86,7 @@ use evenkeel_common::{
 use evenkeel_fs::{FileSystem, LocalHost};
 use parking_lot::Mutex;
 
+pub use self::archived_files::{ArchivedFile, ArchivedFiles};
 pub use self::background_priority::BackgroundPriority;
 pub use self::cache::StoreCacheConfig;
 pub use self::compaction::engine::{Engine, EngineSettings, check_classes};
@@ -131,6 +133,8 @@ pub struct StoreEnv {
     pub open_files: Arc<OpenFiles>,
     /// Open MOB files.
     pub mob: Arc<MobFileCache>,
+    /// Files that compactions have archived.
+    pub archived_files: Arc<ArchivedFiles>,
 }
 
 /// The properties of a store file, for reports.
@@ -538,7 +542,12 @@ impl Store {
             return Ok(());
         }
         let path = self.dirs.family.join(file.name());
-        Ok(archive_file(&*self.env.fs, &path, &self.dirs.archive, self.env.clock.now_ms())?)
+        archive_file(&*self.env.fs, &path, &self.dirs.archive, self.env.clock.now_ms())?;
+        if !file.is_reference() && !file.is_link() {
+            let (table, name) = (self.region.table().clone(), file.name().to_owned());
+            self.env.archived_files.add(|| ArchivedFile { table, name, bytes: file.bytes() });
+        }
+        Ok(())
     }
 
     /// Stops compactions at their next step, and prevents new ones while `cancel` holds. A stopped

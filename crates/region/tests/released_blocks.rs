@@ -63,6 +63,7 @@ fn open_with(attributes: &[(&str, &str)]) -> Arc<Region> {
         host: LocalHost::default(),
         open_files: Arc::default(),
         mob: Arc::default(),
+        archived_files: Arc::default(),
         fs,
         root,
         cache: Arc::new(NoCache),

@@ -276,6 +276,7 @@ fn env(
         host: LocalHost::default(),
         open_files: Arc::default(),
         mob: Arc::default(),
+        archived_files: Arc::default(),
         fs,
         root: PathBuf::from("/hbase"),
         cache: cache.clone(),

@@ -260,6 +260,7 @@ mod tests {
             host: LocalHost::default(),
             open_files: Arc::default(),
             mob: Arc::default(),
+            archived_files: Arc::default(),
             fs,
             root,
             cache: Arc::new(NoCache),

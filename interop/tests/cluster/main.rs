@@ -5,6 +5,7 @@
 //!   session
 //! - [`operations`]: every server is replaced and replaced back under load; the services below it
 //!   are restarted
+//! - [`refusals`]: servers that the master refuses
 //! - [`suite`]: the checks of the client, and PerformanceEvaluation, on regions of both kinds of
 //!   server
 //! - [`histories`]: clients of shared rows, whose histories must be linearizable
@@ -22,5 +23,6 @@
 mod crashes;
 mod histories;
 mod operations;
+mod refusals;
 mod scene;
 mod suite;

@@ -42,6 +42,7 @@ fn fill(kind: &str, value_bytes: usize) -> Result<()> {
         metrics: Arc::default(),
         open_files: Arc::default(),
         mob: Arc::default(),
+        archived_files: Arc::default(),
     };
     let family = ColumnFamilyDescriptor::new(b"f")?.with("IN_MEMORY_COMPACTION", kind);
     let name = "t".parse().map_err(|error| HBaseError::io(format!("{error:?}")))?;

@@ -240,6 +240,7 @@ fn region_env(
         metrics: Arc::default(),
         open_files: Arc::default(),
         mob: Arc::default(),
+        archived_files: Arc::default(),
         fs: Arc::clone(fs),
         root,
         cache: Arc::clone(cache),

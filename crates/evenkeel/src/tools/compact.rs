@@ -102,6 +102,7 @@ fn compact(
         host: LocalHost::default(),
         open_files: Arc::default(),
         mob: Arc::default(),
+        archived_files: Arc::default(),
         fs,
         root,
         cache: Arc::new(NoCache),

@@ -240,6 +240,7 @@ impl Cluster {
                 host: LocalHost::default(),
                 open_files: Arc::default(),
                 mob: Arc::default(),
+                archived_files: Arc::default(),
                 fs: Arc::clone(fs),
                 root: PathBuf::from("/hbase"),
                 cache: Arc::new(NoCache),

@@ -27,6 +27,7 @@ pub(crate) fn env() -> (StoreEnv, Arc<ManualClock>) {
         host: LocalHost::default(),
         open_files: Arc::default(),
         mob: Arc::default(),
+        archived_files: Arc::default(),
         fs: Arc::new(MemoryFileSystem::new()) as Arc<dyn FileSystem>,
         root: PathBuf::from("/hbase"),
         cache: Arc::new(NoCache),

@@ -64,13 +64,19 @@ fn compacted_files_are_kept_while_read() {
     test.add("b", "q", 1, CellType::Put, "v");
     test.flush(u64::MAX);
     let inputs = names(&test.store);
+    let lengths: Vec<_> = test.store.files().iter().map(|file| file.bytes).collect();
+    test.env.archived_files.record();
     let mut scanner = test.scanner(Scan::default(), u64::MAX - 1);
     test.compact(true, u64::MAX);
     assert!(inputs.iter().all(|name| test.env.fs.exists(&test.store.dirs.family.join(name)).expect("asked")));
     assert_eq!(drain(&mut scanner).expect("read").len(), 2);
     assert_eq!(test.store.archive_replaced().expect("archived"), 2, "the scanner is still there");
+    assert_eq!(test.env.archived_files.take(), []);
     drop(scanner);
     assert_eq!(test.store.archive_replaced().expect("archived"), 0);
+    let archived = test.env.archived_files.take();
+    assert!(archived.iter().map(|file| &file.name).eq(&inputs));
+    assert!(archived.iter().map(|file| file.bytes).eq(lengths));
     assert!(
         inputs.iter().all(|name| test.env.fs.exists(&test.store.dirs.archive.join(name)).expect("asked"))
     );

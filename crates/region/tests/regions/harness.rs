@@ -205,6 +205,7 @@ impl Cluster {
                 host: LocalHost::default(),
                 open_files: Arc::clone(&self.open_files),
                 mob: Arc::default(),
+                archived_files: Arc::default(),
                 fs,
                 root: PathBuf::from(ROOT),
                 cache: Arc::clone(&self.cache),

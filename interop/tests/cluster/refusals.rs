@@ -1,0 +1,18 @@
+//! A server that the master refuses says why, and ends.
+
+use interop::cluster::{Cluster, ClusterStorage};
+
+use crate::scene::{alone, must, tested};
+
+#[test]
+fn a_server_whose_clock_the_master_refuses_ends() {
+    let _alone = alone();
+    // Every clock differs by more than this.
+    let cluster =
+        must(Cluster::start_with(ClusterStorage::Directory, &[("hbase.master.maxclockskew", "-1")]));
+    let refused = cluster.start_regionserver(tested(), "refused", &[]);
+    let why = refused.err().expect("the master refuses the server");
+    assert!(why.contains("ended while starting"), "{why}");
+    let log = must(cluster.log("refused"));
+    assert!(log.contains("ClockOutOfSyncException"), "{log}");
+}
