@@ -184,14 +184,17 @@ impl Cluster {
         wait_until(master, master.pid(), is_up)
     }
 
-    /// The log of a RegionServer that was started under this name.
+    /// The log of a RegionServer that was started under this name, with what it has printed.
     ///
     /// # Errors
     /// If there is none.
     pub fn log(&self, name: &str) -> Result<String, String> {
         let logs = [self.folder.join(name).join("server.log"), self.folder.join(format!("{name}.log"))];
-        let found = logs.iter().find_map(|log| fs::read_to_string(log).ok());
-        found.ok_or_else(|| format!("{name} has no log in {}", self.folder.display()))
+        let texts: Vec<String> = logs.iter().filter_map(|log| fs::read_to_string(log).ok()).collect();
+        if texts.is_empty() {
+            return Err(format!("{name} has no log in {}", self.folder.display()));
+        }
+        Ok(texts.concat())
     }
 
     /// A folder with an `hbase-site.xml` for clients.

@@ -10,9 +10,10 @@ fn a_server_whose_clock_the_master_refuses_ends() {
     // Every clock differs by more than this.
     let cluster =
         must(Cluster::start_with(ClusterStorage::Directory, &[("hbase.master.maxclockskew", "-1")]));
-    let refused = cluster.start_regionserver(tested(), "refused", &[]);
-    let why = refused.err().expect("the master refuses the server");
-    assert!(why.contains("ended while starting"), "{why}");
+    // Its port may accept before the master answers.
+    if let Ok(refused) = cluster.start_regionserver(tested(), "refused", &[]) {
+        refused.wait_for_end();
+    }
     let log = must(cluster.log("refused"));
     assert!(log.contains("ClockOutOfSyncException"), "{log}");
 }
