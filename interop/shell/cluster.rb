@@ -82,6 +82,17 @@ disable_rpc_throttle
 enable_rpc_throttle
 set_quota TYPE => THROTTLE, USER => 'nobody', LIMIT => NONE
 
+puts '== peers'
+# Its root znode does not exist, so nothing is replicated.
+port = @hbase.configuration.get('hbase.zookeeper.property.clientPort')
+add_peer 'away', CLUSTER_KEY => "127.0.0.1:#{port}:/away", STATE => 'DISABLED'
+expect 'peers', list_peers.size, 1
+enable_peer 'away'
+set_peer_bandwidth 'away', 1_000_000
+disable_peer 'away'
+remove_peer 'away'
+expect 'peers', list_peers.size, 0
+
 puts '== drop'
 delete_snapshot 'ddl_snap'
 %w[ddl ddl_merge ddl_clone].each do |table|

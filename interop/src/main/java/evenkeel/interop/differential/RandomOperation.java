@@ -35,8 +35,11 @@ import org.apache.hadoop.hbase.util.Bytes;
  * so that on either side the order of such timestamps is the order of operations. They are shown as {@code now}.
  */
 final class RandomOperation {
-  /** A stock server's PrefixFilter sometimes reads past the end of a row's bytes; such reads are not compared. */
-  static final String CRASHED = "? the server ran into an index out of bounds";
+  /**
+   * A stock server's PrefixFilter sometimes reads past the end of a row's bytes, and its reversed scans fail in a half of
+   * a file without a row before the one they are at (HalfStoreFileReader.seekTo); such reads are not compared.
+   */
+  static final String CRASHED = "? the server ran into an exception that is not for clients";
 
   private final Random random;
   private final Domain domain;
@@ -97,7 +100,7 @@ final class RandomOperation {
     String message = String.valueOf(root.getMessage());
     // After many occurrences, the server's JIT compiler omits the exception's message.
     return root instanceof IndexOutOfBoundsException || message.contains("out of bounds for length")
-        || message.contains("IndexOutOfBoundsException");
+        || message.contains("IndexOutOfBoundsException") || message.contains("Cell.getRowLength()\" because \"r\" is null");
   }
 
   private boolean chance(int oneIn) {
