@@ -27,6 +27,7 @@
 //! | `view` | [`StoreView`], and which of its parts a scan needs |
 //! | `load` | [`StoreLoad`]: sizes and counts for reports |
 //! | `open_files` | [`OpenFiles`]: the limit above which clients add no files |
+//! | `archived_files` | [`ArchivedFiles`]: files that compactions have archived, for a report |
 //! | `leaf_scanner` | [`StoreLeaf`]: a scanner of a segment or of a file |
 //! | `in_memory_flush` | makes segments flat before a flush |
 //! | `flush` | writes frozen segments to a file |

@@ -3,8 +3,8 @@
 //! A call that fails is repeated after a pause that grows, at most
 //! `hbase.region.replica.replication.client.retries.number` times. Before each repetition the
 //! secondary replica is looked up again: another opening of it needs a flush instead. If all fail,
-//! or if that takes longer than [`MARKER_AGE_MAX`](super::queue::MARKER_AGE_MAX), its place is forgotten, and the entries with
-//! it, until a later lookup.
+//! or if the oldest marker is older than [`MARKER_AGE_MAX`](super::queue::MARKER_AGE_MAX), its
+//! place is forgotten, and the entries with it, until a later lookup.
 
 use std::future::Future;
 use std::pin::Pin;

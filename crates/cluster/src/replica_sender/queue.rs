@@ -17,8 +17,8 @@
 //! While it is waiting or filling, it is told of new and replaced files, so that it does not read
 //! files that are deleted. That needs a list of all files that it has got before, and all changes
 //! since: else HBase could show a cell again whose delete marker was compacted. If changes are
-//! missing, it is told nothing until the next list. The same holds after a compaction of files whose
-//! edits it does not show yet: cells that it shows may not be in the new file.
+//! missing, it is told nothing until the next list. The same holds after a compaction of files with
+//! edits that it does not show yet: cells that it shows may not be in the new file.
 //!
 //! Without replication of edits (`REGION_MEMSTORE_REPLICATION` false) a secondary replica is live
 //! at once, after a list of all files.
@@ -29,10 +29,10 @@
 //! (`HRegion.replayWALFlushCommitMarker`). So a live replica waits if a flush ends whose start was
 //! not queued, or if another one begins before the end: the first has failed.
 //!
-//! **Repeated calls.** Edits, replaced files and the list of all files may be sent twice. Steps of a
-//! flush may not: after a call with such a step has failed, only replaced files before it are sent
-//! again, and the replica waits. The list has calls of its own, because edits and files after it would be
-//! taken away if it was repeated with them.
+//! **Repeated calls.** Edits, replaced files and the list of all files may be sent twice. Steps of
+//! a flush may not: after a call with such a step has failed, only replaced files before it are
+//! sent again, and the replica waits. The list has calls of its own, because edits and files after
+//! it would be taken away if it was repeated with them.
 //!
 //! **Memory.** An entry is charged once for the queue of each secondary replica, and once for the
 //! copy that is in a socket's buffer during a call. A charge ends with the call, or when the entry
