@@ -20,7 +20,7 @@ import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
 
 /**
  * Snapshots in a directory that one server writes and another one takes over. {@code FilesSnapshots take WORD} creates
- * table WORD and snapshot WORD_snap of its first 200 rows, then writes more rows. {@code use WORD} clones the snapshot
+ * table WORD, with a MOB family, and snapshot WORD_snap of its first 200 rows, then writes more rows. {@code use WORD} clones the snapshot
  * to WORD_clone, clones a snapshot of that clone to WORD_third, restores WORD, and drops the sources of the clones.
  * {@code look WORD} counts rows. Each prints the tables' rows, one line per table.
  */
@@ -56,7 +56,9 @@ public final class FilesSnapshots {
   private void take(String word) throws Exception {
     TableName name = TableName.valueOf(word);
     admin.createTable(TableDescriptorBuilder.newBuilder(name).setColumnFamily(ColumnFamilyDescriptorBuilder.of("f"))
-        .setColumnFamily(ColumnFamilyDescriptorBuilder.of("g")).build(), new byte[][] {b("r0100")});
+        .setColumnFamily(ColumnFamilyDescriptorBuilder.of("g"))
+        .setColumnFamily(ColumnFamilyDescriptorBuilder.newBuilder(b("m")).setMobEnabled(true).setMobThreshold(10).build())
+        .build(), new byte[][] {b("r0100")});
     fill(name, 0, 150);
     admin.flush(name);
     fill(name, 150, 200);
@@ -94,7 +96,8 @@ public final class FilesSnapshots {
     List<Put> puts = new ArrayList<>();
     for (int i = from; i < to; i++) {
       String row = String.format("r%04d", i);
-      puts.add(Rows.add(put(row, "f:q", 1, "v" + i), "g:q", 1, "w" + i));
+      Put put = Rows.add(put(row, "f:q", 1, "v" + i), "g:q", 1, "w" + i);
+      puts.add(Rows.add(put, "m:q", 1, "a value in a MOB file " + i));
     }
     try (Table table = connection.getTable(name)) {
       table.put(puts);
