@@ -12,11 +12,11 @@ use evenkeel_fs::FileSystem;
 const ATTEMPTS_MAX: usize = 8;
 
 /// Moves a file into a directory of the archive, under another name if the name exists there. Does
-/// nothing if the file is missing, because an earlier call moved it.
+/// nothing, and returns false, if the file is missing, because an earlier call moved it.
 ///
 /// # Errors
 /// I/O errors of the file system.
-pub fn archive_file(fs: &dyn FileSystem, file: &Path, archive_dir: &Path, now_ms: i64) -> io::Result<()> {
+pub fn archive_file(fs: &dyn FileSystem, file: &Path, archive_dir: &Path, now_ms: i64) -> io::Result<bool> {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let mut attempt = 0;
     loop {
@@ -30,10 +30,10 @@ pub fn archive_file(fs: &dyn FileSystem, file: &Path, archive_dir: &Path, now_ms
         match fs.touch(file).and_then(|()| fs.rename(file, &target)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS_MAX => {
                 if !fs.exists(file)? {
-                    return Ok(());
+                    return Ok(false);
                 }
             }
-            done => return done,
+            done => return done.map(|()| true),
         }
     }
 }
@@ -53,11 +53,11 @@ mod tests {
             memory.write_atomically(file, content).expect("written");
             // As if a cleaner had removed the empty directory before the move.
             fs.inject(Fault::on(Op::Rename, "00ff").fails(io::ErrorKind::NotFound));
-            archive_file(&fs, file, dir, 7).expect("moved");
+            assert!(archive_file(&fs, file, dir, 7).expect("moved"));
             assert!(!memory.exists(file).expect("looked"));
         }
         assert_eq!(memory.read_all(&dir.join("00ff"), 9).expect("read"), b"one");
         assert_eq!(memory.read_all(&dir.join("00ff.7"), 9).expect("read"), b"two");
-        archive_file(&fs, file, dir, 7).expect("nothing to do");
+        assert!(!archive_file(&fs, file, dir, 7).expect("nothing to do"));
     }
 }

@@ -543,8 +543,8 @@ impl Store {
             return Ok(());
         }
         let path = self.dirs.family.join(file.name());
-        archive_file(&*self.env.fs, &path, &self.dirs.archive, self.env.clock.now_ms())?;
-        if !file.is_reference() && !file.is_link() {
+        let moved = archive_file(&*self.env.fs, &path, &self.dirs.archive, self.env.clock.now_ms())?;
+        if moved && !file.is_reference() && !file.is_link() {
             let (table, name) = (self.region.table().clone(), file.name().to_owned());
             self.env.archived_files.add(|| ArchivedFile { table, name, bytes: file.bytes() });
         }

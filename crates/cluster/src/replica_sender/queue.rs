@@ -244,14 +244,16 @@ impl Located {
         self.knows_files = false;
     }
 
-    /// Queues a list of all files, which have every edit up to `seq_id`, instead of what is queued.
-    /// Later edits are held, or were not queued.
-    fn complete(&mut self, seq_id: u64, list: FileList) {
+    /// Queues a list of all files instead of what is queued. Every edit up to `through` is in them,
+    /// or expired; `in_files` is the greatest sequence id in them. Later edits are held, or were
+    /// not queued.
+    fn complete(&mut self, (in_files, through): (u64, u64), list: FileList) {
+        debug_assert!(in_files <= through, "{in_files} in files that have all up to {through}");
         let (Some(open), Some(shown)) = (self.charge(&list.open), self.charge(&list.shown)) else {
             return self.interrupt();
         };
         self.entries = [Queued::new(&list.open, open), Queued::new(&list.shown, shown)].into();
-        self.held.retain(|queued| queued.entry.seq_id() > seq_id);
+        self.held.retain(|queued| queued.entry.seq_id() > through);
         self.entries.append(&mut self.held);
         (self.phase, self.started, self.knows_files) = (Phase::Live, None, true);
         self.hidden.clear();
@@ -338,7 +340,7 @@ impl Replica {
     /// Edits are missing.
     fn wait_if_live(&mut self) {
         if self.is_live() {
-            self.located.iter_mut().for_each(Located::wait);
+            self.wait();
         }
     }
 
@@ -368,11 +370,15 @@ impl Replica {
         self.located.iter_mut().for_each(|located| located.knows_files = false);
     }
 
-    fn complete(&mut self, seq_id: u64, list: FileList) {
+    fn complete(&mut self, ids: (u64, u64), list: FileList) {
         if let Some(located) = &mut self.located {
-            located.complete(seq_id, list);
+            located.complete(ids, list);
         }
         self.work.notify_one();
+    }
+
+    fn wait(&mut self) {
+        self.located.iter_mut().for_each(Located::wait);
     }
 
     /// Returns the new files of a flush without those that were listed, if any was.
@@ -453,9 +459,9 @@ pub(super) struct RegionQueue {
     replicas: Vec<(i32, Replica)>,
     /// The sequence id and the marker of a flush that began, while edits of it may come.
     starting: Option<(u64, Arc<Entry>)>,
-    /// The greatest sequence id in an event. Another server that opens the region after a crash
-    /// uses greater ones, except for the start of a flush that has not ended. (The read point may
-    /// be above it: edits that skip the log.)
+    /// The greatest sequence id of an edit, or of files, in an event. Another server that opens the
+    /// region after a crash uses greater ones. (The read point may be above it: edits that skip the
+    /// log, and markers in it.)
     seen: u64,
 }
 
@@ -685,11 +691,15 @@ impl RegionQueue {
             if through < from {
                 continue;
             }
-            let list = FileList::new(maker, through, region.open_event(through));
-            // Cells of newer files would be hidden, and so would be what they replace in files of
-            // compactions. The next flush of all stores has them.
-            if region.files_seq_id() <= through {
-                replica.complete(through, list);
+            let files = region.open_event(0);
+            // After the list. An id that is in no file would be used again after a crash.
+            let seq_id = region.files_seq_id();
+            if seq_id <= through {
+                replica.complete((seq_id, through), FileList::new(maker, seq_id, files));
+            } else {
+                // Cells of newer files would be hidden, and so would be what they replace in files
+                // of compactions. The next flush of all stores has them.
+                replica.wait();
             }
         }
     }
@@ -702,7 +712,7 @@ impl RegionQueue {
                 let files = region.open_event(0);
                 // After the list, so that no cell of its files is hidden.
                 *seen = (*seen).max(region.files_seq_id());
-                replica.complete(*seen, FileList::new(maker, *seen, files));
+                replica.complete((*seen, *seen), FileList::new(maker, *seen, files));
             }
         }
     }
@@ -718,12 +728,13 @@ impl RegionQueue {
         let Some(replica) = self.replica(id) else { return Next::Nothing };
         let epoch = replica.epoch;
         let Some(located) = &mut replica.located else { return Next::Nothing };
+        let (mut entries, mut bytes) = (Vec::<Queued>::new(), 0);
         if located.is_late(now) {
             located.lose();
         }
-        let (mut entries, mut bytes) = (Vec::<Queued>::new(), 0);
         let has_list = located.is_list_next();
-        while let Some(front) = located.entries.front()
+        while !located.is_late(now)
+            && let Some(front) = located.entries.front()
             && front.is(EntryKind::List) == has_list
             && (entries.is_empty() || bytes + front.entry.bytes() <= CALL_BYTES)
             && entries.len() < CALL_ENTRIES_MAX
@@ -782,8 +793,9 @@ impl RegionQueue {
 /// The greatest sequence id of an event.
 fn seq_id_of(event: &ReplicaEvent) -> u64 {
     match event {
-        ReplicaEvent::Edits { seq_id, .. } | ReplicaEvent::FlushStarted { seq_id, .. } => *seq_id,
-        ReplicaEvent::Resumed(seq_id) => *seq_id,
+        ReplicaEvent::Edits { seq_id, .. } => *seq_id,
+        // After a crash before the flush ends, an edit may have its sequence id.
+        ReplicaEvent::FlushStarted { .. } | ReplicaEvent::Resumed(_) => 0,
         ReplicaEvent::Flushed { through, changes: FileChanges::Unknown, .. } => *through,
         ReplicaEvent::Flushed { through, changes: FileChanges::Known(changes), .. } => {
             let of_flush = |change: &FileChange| match change {

@@ -100,11 +100,11 @@ impl ReplayState {
         self.in_files < self.gap_end
     }
 
-    /// Returns true if a default replica opens with a sequence id that was handed over already.
-    /// Then that edit and the later ones were lost with a server. A repeated or former opening
+    /// Returns true if a default replica opens with a sequence id that was handed over already, for
+    /// an edit or for a flush. Then that edit and the later ones were lost with a server. A repeated or former opening
     /// loses nothing.
     fn is_crash(&self, seq_id: u64) -> bool {
-        self.opened > 0 && seq_id > self.opened && seq_id < self.offered
+        self.opened > 0 && seq_id > self.opened && seq_id < self.offered.max(self.in_files)
     }
 }
 
@@ -264,7 +264,7 @@ impl Region {
         let is_changed = self.refresh_after(seq_id, |_| ())?;
         let mut replayed = self.replayed.lock();
         if is_crash {
-            (replayed.replayed, replayed.offered) = (seq_id, seq_id);
+            (replayed.replayed, replayed.offered, replayed.in_files) = (seq_id, seq_id, seq_id);
             (replayed.gap_end, replayed.hidden_from) = (seq_id, u64::MAX);
             self.drop_segments();
             tracing::info!(region = %self.info.name_text(), seq_id, "edits that a server has lost are dropped");

@@ -117,7 +117,7 @@ impl Store {
             if removed == RemovedFile::Deleted {
                 return Ok(fs.delete(path).map(drop)?);
             }
-            Ok(archive_file(fs, path, &self.dirs.archive, self.env.clock.now_ms())?)
+            Ok(archive_file(fs, path, &self.dirs.archive, self.env.clock.now_ms()).map(drop)?)
         })?;
         Ok(removed)
     }

@@ -231,6 +231,19 @@ fn edits_of_a_default_replica_that_crashed_are_dropped_when_it_opens_again() {
     assert_eq!(rows(&secondary), ["a", "b", "c"]);
 }
 
+/// A flush whose cells had expired was told, and its id is in no file.
+#[test]
+fn edits_with_the_id_of_a_lost_flush_are_replayed() {
+    let (cluster, secondary) = with_replay();
+    let opened = cluster.region().flush().expect("nothing to flush").seq_id;
+    secondary.replay_open(opened).expect("read");
+    secondary.refresh_after(opened + 40, |_| ()).expect("read");
+    let again = write(&cluster, "b", &["f"]);
+    secondary.replay_open(again - 1).expect("read");
+    assert!(secondary.replay_entry(again, &edits("f", &["b"])).expect("replayed"));
+    assert_eq!(rows(&secondary), ["a", "b"]);
+}
+
 /// A replica that opened after its default replica did cannot tell which server is the later one.
 #[test]
 fn the_first_opening_that_is_replayed_drops_nothing() {
