@@ -101,8 +101,8 @@ impl ReplayState {
     }
 
     /// Returns true if a default replica opens with a sequence id that was handed over already, for
-    /// an edit or for a flush. Then that edit and the later ones were lost with a server. A repeated or former opening
-    /// loses nothing.
+    /// an edit or for a flush. Then that edit and the later ones were lost with a server. A
+    /// repeated or former opening loses nothing.
     fn is_crash(&self, seq_id: u64) -> bool {
         self.opened > 0 && seq_id > self.opened && seq_id < self.offered.max(self.in_files)
     }
