@@ -34,8 +34,10 @@ public final class Show {
       return result != null && result.isCursor() ? "cursor" : "-";
     }
     StringBuilder out = new StringBuilder(text(result.getRow())).append('{');
+    String separator = "";
     for (Cell cell : result.rawCells()) {
-      out.append(out.charAt(out.length() - 1) == '{' ? "" : " ").append(cell(cell));
+      out.append(separator).append(cell(cell));
+      separator = " ";
     }
     return out.append('}').toString();
   }
