@@ -346,8 +346,19 @@ fn load(cluster: &Cluster, dir: &Path) {
 /// from the servers of the turn before.
 #[test]
 fn replicas_in_a_cluster_show_the_edits_that_either_server_sends() {
+    show_edits_of_either_server(ClusterStorage::Directory);
+}
+
+/// The same without bulk loads, whose files are made in the directory of the cluster.
+#[test]
+fn replicas_on_hdfs_show_the_edits_that_either_server_sends() {
+    show_edits_of_either_server(ClusterStorage::Hdfs(3));
+}
+
+fn show_edits_of_either_server(storage: ClusterStorage) {
+    let loads = matches!(storage, ClusterStorage::Directory);
     let settings = [REPLICATION, ARCHIVES, ("replication.source.sleepforretries", "200")];
-    let cluster = Cluster::start_with(ClusterStorage::Directory, &settings);
+    let cluster = Cluster::start_with(storage, &settings);
     let cluster = cluster.unwrap_or_else(|why| panic!("{why}"));
     let start =
         |kind, name| cluster.start_regionserver(kind, name, &[]).unwrap_or_else(|why| panic!("{why}"));
@@ -379,11 +390,13 @@ fn replicas_in_a_cluster_show_the_edits_that_either_server_sends() {
         client.flush(&table());
         client.put(&format!("b{turn}"));
         wait_for(&[format!("b{turn}")], "a flush, and an edit");
-        let dir = client.write_file(Path::new(&root), &format!("l{turn}"));
-        // Then no edit comes with the load.
-        client.flush(&table());
-        load(&cluster, &dir);
-        wait_for(&[format!("l{turn}")], "a bulk load");
+        if loads {
+            let dir = client.write_file(Path::new(&root), &format!("l{turn}"));
+            // Then no edit comes with the load.
+            client.flush(&table());
+            load(&cluster, &dir);
+            wait_for(&[format!("l{turn}")], "a bulk load");
+        }
         client.flush(&table());
         client.compact();
         // Compacted files are archived and deleted meanwhile.
