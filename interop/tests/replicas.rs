@@ -53,9 +53,10 @@ fn replicas_show_edits_before_a_flush() {
 
 #[test]
 fn replicas_of_meta_show_edits_before_a_flush() {
-    let settings = [("hbase.region.replica.replication.catalog.enabled", "true"), ARCHIVES];
-    checks_on(&target_with(&settings), "zk", &["meta-replica-memstores"]);
+    checks_on(&target_with(&[CATALOG_REPLICATION, ARCHIVES]), "zk", &["meta-replica-memstores"]);
 }
+
+const CATALOG_REPLICATION: (&str, &str) = ("hbase.region.replica.replication.catalog.enabled", "true");
 
 struct Client {
     runtime: tokio::runtime::Runtime,
@@ -456,8 +457,20 @@ fn replicas_of_meta_of_either_server_are_opened_by_the_other() {
 
 #[test]
 fn replicas_of_meta_in_a_cluster_show_what_the_other_kind_of_server_writes() {
-    let cluster = Cluster::start(ClusterStorage::Directory).unwrap_or_else(|why| panic!("{why}"));
-    let own = [META_REFRESH, ARCHIVES];
+    check_meta_between_servers("meta-replicas", META_REFRESH);
+}
+
+#[test]
+fn replicas_of_meta_in_a_cluster_show_the_edits_that_either_server_sends() {
+    check_meta_between_servers("meta-replica-memstores", CATALOG_REPLICATION);
+}
+
+/// Runs a group of checks with the default replica on a Java server and replica 1 on a tested one,
+/// and the other way round.
+fn check_meta_between_servers(group: &str, setting: (&str, &str)) {
+    let own = [setting, ARCHIVES];
+    let cluster = Cluster::start_with(ClusterStorage::Directory, &own);
+    let cluster = cluster.unwrap_or_else(|why| panic!("{why}"));
     let start =
         |kind, name| cluster.start_regionserver(kind, name, &own).unwrap_or_else(|why| panic!("{why}"));
     let java = start(ServerKind::Stock, "java");
@@ -472,6 +485,6 @@ fn replicas_of_meta_in_a_cluster_show_what_the_other_kind_of_server_writes() {
             // RegionServers are a registry, too.
             ("hbase.client.bootstrap.servers", format!("127.0.0.1:{our_port}")),
         ];
-        checks_with(&ours, "meta-replicas", &own);
+        checks_with(&ours, group, &own);
     }
 }

@@ -68,8 +68,15 @@ final class MetaReplicaChecks {
     suite.check("more-and-fewer-replicas", this::moreAndFewer);
   }
 
-  /** On a server that replicates the MemStore of hbase:meta, and refreshes no store files periodically. */
+  /** On servers that replicate the MemStore of hbase:meta, and refresh no store files periodically. */
   void memstores() {
+    if (suite.conf.get(OWN + "primary") != null) {
+      suite.check("placement", () -> {
+        replicas(2);
+        until("the replica is served", () -> served().equals(ids(2)));
+        place();
+      });
+    }
     suite.check("rows-without-a-flush", this::unflushedRows);
   }
 
