@@ -24,6 +24,7 @@
 //! Lock order: `regions` is not held while a region's `queue` is locked. Under the latter, only the
 //! locks of [`SendBudget`], of the log's queue, and those that list the region's files are taken.
 
+mod budget;
 mod calls;
 mod entries;
 mod queue;
@@ -46,9 +47,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::sleep;
 
+use self::budget::SendBudget;
 use self::calls::{ClusterDestinations, Destinations};
 use self::entries::EntryMaker;
-use self::queue::{Batch, MARKER_AGE_MAX, Next, RegionQueue, SendBudget};
+use self::queue::{Batch, MARKER_AGE_MAX, Next, RegionQueue};
 use crate::session::Session;
 
 /// How often the regions are looked at.

@@ -575,6 +575,12 @@ impl Region {
 
     /// Runs `swap` with the epoch odd, so that readers that overlap it take their view again.
     fn with_new_epoch<T>(&self, swap: impl FnOnce() -> T) -> T {
+        self.with_new_epoch_then(swap, |_| ())
+    }
+
+    /// As [`Region::with_new_epoch`]. Then runs `then`, for which readers do not wait; the `then`
+    /// of each swap comes before that of the next one.
+    fn with_new_epoch_then<T>(&self, swap: impl FnOnce() -> T, then: impl FnOnce(&T)) -> T {
         /// Makes the epoch even again, also if `swap` panics. Otherwise readers would wait forever.
         struct EpochGuard<'a>(&'a AtomicU64);
         impl Drop for EpochGuard<'_> {
@@ -584,8 +590,11 @@ impl Region {
         }
         let _one = self.swapping.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        let _guard = EpochGuard(&self.epoch);
-        swap()
+        let guard = EpochGuard(&self.epoch);
+        let swapped = swap();
+        drop(guard);
+        then(&swapped);
+        swapped
     }
 }
 

@@ -545,8 +545,11 @@ impl Store {
         let path = self.dirs.family.join(file.name());
         let moved = archive_file(&*self.env.fs, &path, &self.dirs.archive, self.env.clock.now_ms())?;
         if moved && !file.is_reference() && !file.is_link() {
-            let (table, name) = (self.region.table().clone(), file.name().to_owned());
-            self.env.archived_files.add(|| ArchivedFile { table, name, bytes: file.bytes() });
+            self.env.archived_files.add(|| ArchivedFile {
+                table: self.region.table().clone(),
+                name: file.name().to_owned(),
+                bytes: file.bytes(),
+            });
         }
         Ok(())
     }

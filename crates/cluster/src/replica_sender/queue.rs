@@ -38,21 +38,21 @@
 //! copy that is in a socket's buffer during a call. A charge ends with the call, or when the entry
 //! is dropped. See [`SendBudget`].
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_client::RegionLocation;
-use evenkeel_common::{Budget, Charge, clock};
+use evenkeel_common::{Budget, clock};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::flush_descriptor::FlushAction;
 use evenkeel_region::region::{FileChange, FileChanges, Region, ReplicaEvent};
 use evenkeel_regionserver::replica_sender::ReplicasElsewhere;
 use evenkeel_wal::Txid;
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::budget::{Charges, SendBudget, charge};
 use super::entries::{Entry, EntryKind, EntryMaker, ReplayCall};
 
 /// The bytes of a call's entries, unless the first one has more.
@@ -64,44 +64,6 @@ const FILES_MAX: usize = 100;
 /// How long a marker may wait, or be repeated. The files in it may be deleted after
 /// `hbase.master.hfilecleaner.ttl`, which is five minutes.
 pub(super) const MARKER_AGE_MAX: Duration = Duration::from_secs(120);
-
-/// The bytes of queued entries: of all secondary replicas, of those of one server (3/4 of them),
-/// and of one (1/2). So a server that does not answer leaves space for others.
-pub(super) struct SendBudget {
-    all: Arc<Budget>,
-    servers: Mutex<HashMap<String, Arc<Budget>>>,
-}
-
-/// The charge of an entry.
-type Charges = [Charge; 3];
-
-impl SendBudget {
-    pub(super) fn new(bytes_max: u64) -> Self {
-        Self { all: Budget::new(bytes_max), servers: Mutex::default() }
-    }
-
-    /// Returns the budgets of a secondary replica on a server.
-    fn of_replica(&self, address: &str) -> [Arc<Budget>; 3] {
-        let mut servers = self.servers.lock();
-        // Budgets that nobody holds are of servers that have no secondary replica any more.
-        servers.retain(|_, budget| Arc::strong_count(budget) > 1);
-        let new = || Budget::new(self.all.max() / 4 * 3);
-        let of_server = Arc::clone(servers.entry(address.to_owned()).or_insert_with(new));
-        [Arc::clone(&self.all), of_server, Budget::new(self.all.max() / 2)]
-    }
-
-    /// The bytes in use.
-    #[cfg(test)]
-    pub(super) fn used(&self) -> u64 {
-        self.all.used()
-    }
-}
-
-/// Takes bytes from all budgets, or from none.
-fn charge(budgets: &[Arc<Budget>; 3], bytes: u64) -> Option<Charges> {
-    let mut charges = budgets.each_ref().map(|budget| Charge::none(Arc::clone(budget)));
-    charges.iter_mut().all(|charge| charge.acquire(bytes)).then_some(charges)
-}
 
 /// An entry in a queue.
 struct Queued {
@@ -430,8 +392,8 @@ pub(super) trait RegionState {
     /// The greatest sequence id in files, or that of the opening.
     fn files_seq_id(&self) -> u64;
 
-    /// The message of a REGION_OPEN marker with all files.
-    fn open_event(&self, seq_id: u64) -> pb::RegionEventDescriptor;
+    /// The message of a REGION_OPEN marker with all files, without their sequence id.
+    fn open_event(&self) -> pb::RegionEventDescriptor;
 
     /// Returns whether an entry is in the log; `None` if that is not known yet.
     fn is_logged(&self, entry: Txid) -> Option<bool>;
@@ -442,8 +404,8 @@ impl RegionState for Region {
         Region::files_seq_id(self)
     }
 
-    fn open_event(&self, seq_id: u64) -> pb::RegionEventDescriptor {
-        Region::open_event(self, seq_id)
+    fn open_event(&self) -> pb::RegionEventDescriptor {
+        Region::open_event(self, 0)
     }
 
     fn is_logged(&self, entry: Txid) -> Option<bool> {
@@ -691,7 +653,7 @@ impl RegionQueue {
             if through < from {
                 continue;
             }
-            let files = region.open_event(0);
+            let files = region.open_event();
             // After the list. An id that is in no file would be used again after a crash.
             let seq_id = region.files_seq_id();
             if seq_id <= through {
@@ -709,7 +671,7 @@ impl RegionQueue {
         let Self { maker, replicas, seen, .. } = self;
         for (_, replica) in replicas {
             if replica.located.as_ref().is_some_and(|located| is_due(located.phase)) {
-                let files = region.open_event(0);
+                let files = region.open_event();
                 // After the list, so that no cell of its files is hidden.
                 *seen = (*seen).max(region.files_seq_id());
                 replica.complete((*seen, *seen), FileList::new(maker, *seen, files));

@@ -209,12 +209,15 @@ impl Region {
             Ok(opened) => opened,
             Err(error) => return Err(self.undo(manifest, error)),
         };
-        self.with_new_epoch(|| {
+        let swap = || {
             for (one, file) in prepared.iter().zip(opened) {
                 one.store.add_files(vec![file]);
             }
             self.invalidate_row_cache();
-            self.stream_files(seq_id.unwrap_or(0), || vec![loaded(&manifest, seq_id.unwrap_or(0))]);
+        };
+        let seq_id_of_cells = seq_id.unwrap_or(0);
+        self.with_new_epoch_then(swap, |()| {
+            self.stream_files(seq_id_of_cells, || vec![loaded(&manifest, seq_id_of_cells)]);
         });
         self.announce_files();
         tracing::info!(region = %self.info.name_text(), files = prepared.len(), seq_id, "bulk loaded");

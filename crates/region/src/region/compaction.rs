@@ -104,15 +104,15 @@ impl Region {
         let end = compaction_end(&request, &files);
         let family = Bytes::copy_from_slice(store.family().name());
         let change = || FileChange::Replaced { family, inputs: result.inputs, outputs: names };
-        self.with_new_epoch(|| {
+        let swap = || {
             let drops_markers = request.drops_deletes();
             store.swap_compaction(request, files);
-            self.stream_files(0, || vec![change()]);
             if drops_markers {
                 // MemStore cells that the dropped markers hid are visible from here on.
                 self.invalidate_row_cache();
             }
-        });
+        };
+        self.with_new_epoch_then(swap, |()| self.stream_files(0, || vec![change()]));
         self.count_compaction(&CompactionEnd { took: clock::since(started), ..end });
         // Before the next store is compacted: secondary replicas may read the former files only for
         // a while after they are archived.

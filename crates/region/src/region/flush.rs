@@ -339,11 +339,9 @@ impl Region {
     /// Swaps the lists of all stores of the flush at once. It cannot fail.
     fn commit_snapshots(&self, snapshot: &Snapshot<'_>, files: Vec<Vec<Arc<StoreFile>>>) {
         let Snapshot { stores, seq_id, .. } = *snapshot;
-        let names: Vec<Vec<String>> = self.with_new_epoch(|| {
-            let swapped = stores.iter().zip(files).map(|(store, files)| store.swap_flush(files));
-            let names: Vec<_> = swapped.collect();
-            self.stream_files(snapshot.region_seq_id, || vec![snapshot.change(&names)]);
-            names
+        let swap = || stores.iter().zip(files).map(|(store, files)| store.swap_flush(files)).collect();
+        let names: Vec<Vec<String>> = self.with_new_epoch_then(swap, |names: &Vec<_>| {
+            self.stream_files(snapshot.region_seq_id, || vec![snapshot.change(names)]);
         });
         self.first_flush_jitter_bytes.store(0, Ordering::Relaxed);
         self.max_flushed_seq_id.store(snapshot.region_seq_id, Ordering::Relaxed);

@@ -210,18 +210,15 @@ pub enum FileChange {
 }
 
 impl FileChange {
-    fn names(&self) -> impl Iterator<Item = &String> {
-        let (flushed, replaced) = match self {
-            Self::Flushed { files, .. } | Self::Loaded { files, .. } => {
-                (Some(files.iter().flat_map(|(_, names)| names)), None)
-            }
-            Self::Replaced { inputs, outputs, .. } => (None, Some(inputs.iter().chain(outputs))),
-        };
-        flushed.into_iter().flatten().chain(replaced.into_iter().flatten())
-    }
-
     fn bytes(&self) -> u64 {
-        EVENT_BYTES + self.names().map(|name| NAME_BYTES + name.len() as u64).sum::<u64>()
+        let of = |names: &Vec<String>| names.iter().map(|name| NAME_BYTES + name.len() as u64).sum::<u64>();
+        let of_names: u64 = match self {
+            Self::Flushed { files, .. } | Self::Loaded { files, .. } => {
+                files.iter().map(|(_, names)| of(names)).sum()
+            }
+            Self::Replaced { inputs, outputs, .. } => of(inputs) + of(outputs),
+        };
+        EVENT_BYTES + of_names
     }
 }
 
@@ -604,8 +601,8 @@ impl Region {
     }
 
     /// Tells the secondary replicas that store files have changed, for a caller that changes them
-    /// now ([`Region::with_new_epoch`]): events have the order of the changes. Every edit up to
-    /// `seq_id` is in the files. [`Region::announce_files`] follows, without a lock.
+    /// now ([`Region::with_new_epoch_then`]): events have the order of the changes. Every edit up
+    /// to `seq_id` is in the files. [`Region::announce_files`] follows, without a lock.
     pub(super) fn stream_files(&self, seq_id: u64, changes: impl FnOnce() -> Vec<FileChange>) {
         if let Some(stream) = &self.replica_stream {
             stream.push_flushed(seq_id, FileChanges::Known(changes()));

@@ -32,7 +32,7 @@ impl RegionState for Open {
         self.files
     }
 
-    fn open_event(&self, seq_id: u64) -> pb::RegionEventDescriptor {
+    fn open_event(&self) -> pb::RegionEventDescriptor {
         let store = |family: Bytes| pb::StoreDescriptor {
             family_name: family,
             store_file: vec!["x".to_owned()],
@@ -40,7 +40,6 @@ impl RegionState for Open {
         };
         pb::RegionEventDescriptor {
             event_type: EventType::RegionOpen as i32,
-            log_sequence_number: Some(seq_id),
             stores: vec![store(F), store(G)],
             ..Default::default()
         }
