@@ -280,9 +280,12 @@ pub struct StockJvm {
 }
 
 impl StockJvm {
-    /// The JVM of tests: little memory, few threads.
+    /// The JVM of tests: little memory, few threads, and only the quick compiler (C1), because most
+    /// servers of tests live for seconds: a start needs half the CPU. C1 also keeps the messages of
+    /// exceptions, which C2 omits from the ones that it throws often, and which tests read.
     pub fn small() -> Self {
-        let flags = ["-Xmx768m", "-XX:+UseSerialGC"].map(str::to_owned).to_vec();
+        let flags = ["-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
+        let flags = flags.map(str::to_owned).to_vec();
         Self { java: toolchain::java_command(), flags, under: Vec::new() }
     }
 }
@@ -308,6 +311,9 @@ fn start_stock_in(jvm: &StockJvm, own: &[(String, String)], has_info: bool) -> R
     let folder = run_folder("stock")?;
     let ports = Ports::free()?;
     let mut settings = settings(&folder, &ports);
+    // A stop often takes the ZooKeeper of the process away from its region server, which then needs
+    // 20 s for its retries.
+    settings.insert("zookeeper.recovery.retry.intervalmill".into(), "100".into());
     settings.extend(own.iter().cloned());
     let ports = ports.or_as_set(&settings);
     let conf = folder.join("conf");
