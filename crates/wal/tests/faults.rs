@@ -53,6 +53,25 @@ fn a_failed_remote_log_requests_no_store_flush() {
     }
 }
 
+/// One packet flushes and syncs: a flush of its own would be another round trip.
+#[test]
+fn a_remote_batch_whose_waiters_all_want_a_sync_needs_no_flush() {
+    let (memory, fs) = faulty();
+    let wal = open_with(fs.clone().as_remote(), WalConfig::default(), Arc::new(NoListener));
+    let first = wal.current_path();
+    fs.inject(Fault::on(Op::Flush, "WALs").fails(ErrorKind::BrokenPipe));
+    for seq_id in [1, 2] {
+        let txid = wal.append(&entry(seq_id)).expect("appended");
+        wal.sync(txid, SyncLevel::Sync).expect("synced");
+    }
+    assert_eq!((wal.current_path(), wal.stats().failures, wal.stats().syncs), (first.clone(), 0, 2));
+    // A waiter for a flush does not wait for disks.
+    append_synced(&wal, 3).expect("in the new file");
+    assert_eq!(wal.stats().failures, 1, "its flush was the one that fails");
+    memory.crash(SurvivingData::Synced);
+    assert_eq!(seq_ids(&read_file(&memory, &first).0), [1, 2]);
+}
+
 /// While no NameNode answers no file can be created, and the current one can be written.
 #[test]
 fn remote_writers_do_not_wait_for_the_next_file() {

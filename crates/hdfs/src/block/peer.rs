@@ -146,12 +146,18 @@ impl DataNodeConnection {
     }
 
     /// Processes the acknowledgements that have arrived, including those before the end of the
-    /// connection.
+    /// connection. A read that does not fill its buffer is the last one: what arrives later, also
+    /// the end of the connection, is for the next call.
     pub(crate) fn receive(&mut self) -> Result<(), DataNodeError> {
         let mut buffer = [0; 1024];
         while self.received.len() < ACK_BYTES_MAX {
             match self.socket.read(&mut buffer) {
-                Ok(n) if n > 0 => self.received.extend_from_slice(buffer.get(..n).unwrap_or_default()),
+                Ok(n) if n > 0 => {
+                    self.received.extend_from_slice(buffer.get(..n).unwrap_or_default());
+                    if n < buffer.len() {
+                        break;
+                    }
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Ok(_) | Err(_) => {

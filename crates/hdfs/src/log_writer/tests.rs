@@ -66,18 +66,16 @@ fn a_sync_of_flushed_bytes_is_an_empty_packet() {
 
 #[test]
 fn a_flush_waits_for_every_datanode() {
-    let slow = Behavior {
-        ack: Box::new(|_| {
-            std::thread::sleep(Duration::from_millis(150));
-            Ack::Success
-        }),
-        ..Behavior::default()
-    };
-    let cluster = FakeCluster::start(vec![Behavior::default(), slow, Behavior::default()]);
-    let mut written = written(&cluster);
-    let start = Instant::now();
-    written.flush(100).expect("flushed");
-    assert!(start.elapsed() >= Duration::from_millis(150));
+    // Shorter and longer than the wait for one DataNode alone.
+    for (slow, ms) in [(0, 1), (1, 1), (2, 1), (0, 150), (1, 150), (2, 150)] {
+        let behaviors = (0..3).map(|at| if at == slow { late(ms) } else { Behavior::default() });
+        let cluster = FakeCluster::start(behaviors.collect());
+        let mut written = written(&cluster);
+        let start = Instant::now();
+        written.flush(100).expect("flushed");
+        assert!(start.elapsed() >= Duration::from_millis(ms), "{slow}");
+        assert!(cluster.datanodes.iter().all(|node| node.bytes(1000) == written.bytes), "{slow}");
+    }
 }
 
 #[test]
@@ -131,22 +129,24 @@ fn of_stalls(cluster: &FakeCluster) -> crate::Settings {
 
 #[test]
 fn a_datanode_that_stalls_is_left() {
-    let cluster =
-        FakeCluster::start(vec![Behavior::default(), on_packet(1, Ack::Silence), Behavior::default()]);
-    let client = crate::HdfsClient::new(of_stalls(&cluster)).expect("threads");
-    let log = client.create_log("/log", client.new_file()).expect("created");
-    let mut written = Written { log, bytes: Vec::new() };
-    written.flush(600).expect("the first");
-    let start = Instant::now();
-    let error = written.flush(600).expect_err("broken");
-    let took = start.elapsed();
-    assert!((Duration::from_millis(100)..Duration::from_secs(5)).contains(&took), "{took:?}");
-    assert_eq!((error.kind(), written.log.acked()), (ErrorKind::BrokenPipe, 600), "{error}");
-    eventually("the lease is recovered", || cluster.file.lock().is_closed);
-    // The next log has few replicas, so it waits for a DataNode that stalls.
-    let next = client.create_log("/next", client.new_file()).expect("created");
-    let bad = format!("127.0.0.1:{}", cluster.datanodes[1].port);
-    assert!(next.has_few_replicas() && !next.datanodes().contains(&bad), "{:?}", next.datanodes());
+    for stalled in 0..3 {
+        let behavior = |at| if at == stalled { on_packet(1, Ack::Silence) } else { Behavior::default() };
+        let cluster = FakeCluster::start((0..3).map(behavior).collect());
+        let client = crate::HdfsClient::new(of_stalls(&cluster)).expect("threads");
+        let log = client.create_log("/log", client.new_file()).expect("created");
+        let mut written = Written { log, bytes: Vec::new() };
+        written.flush(600).expect("the first");
+        let start = Instant::now();
+        let error = written.flush(600).expect_err("broken");
+        let took = start.elapsed();
+        assert!((Duration::from_millis(100)..Duration::from_secs(5)).contains(&took), "{took:?}");
+        assert_eq!((error.kind(), written.log.acked()), (ErrorKind::BrokenPipe, 600), "{error}");
+        eventually("the lease is recovered", || cluster.file.lock().is_closed);
+        // The next log has few replicas, so it waits for a DataNode that stalls.
+        let next = client.create_log("/next", client.new_file()).expect("created");
+        let bad = format!("127.0.0.1:{}", cluster.datanodes[stalled].port);
+        assert!(next.has_few_replicas() && !next.datanodes().contains(&bad), "{:?}", next.datanodes());
+    }
 }
 
 /// Delays the acknowledgement of each packet.

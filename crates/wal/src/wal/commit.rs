@@ -193,8 +193,13 @@ impl Shared {
     }
 
     /// Writes and flushes a batch, to a new file if the current one fails. Returns true on success.
+    ///
+    /// On HDFS a flush and the sync after it are two round trips, and one packet can do both, so a
+    /// batch is also synced if no waiter requires less.
     fn flush_batch(&self, output: &mut Output, batch: &Batch) -> bool {
+        let is_synced = self.is_remote && batch.wants_sync && !batch.wants_flush;
         let written = match &mut output.current {
+            Some(current) if is_synced => current.write_synced(&batch.segments),
             Some(current) => current.write(&batch.segments),
             None if batch.segments.is_empty() => Ok(()),
             None => Err(io::Error::new(io::ErrorKind::StorageFull, "no WAL file is open")),

@@ -101,6 +101,8 @@ pub(super) struct OpenFile {
     header_bytes: u64,
     /// The length up to the last completely flushed batch.
     flushed_bytes: u64,
+    /// The length up to the last synced batch, if its write synced it; otherwise 0.
+    synced_bytes: u64,
     /// The time of the writes and syncs of the commit in progress.
     elapsed: Duration,
     slow: SlowSyncs,
@@ -344,6 +346,7 @@ impl FileCreator {
             opened_ms: self.clock.now_ms(),
             header_bytes: header.len() as u64,
             flushed_bytes: header.len() as u64,
+            synced_bytes: 0,
             elapsed: Duration::ZERO,
             slow: SlowSyncs::default(),
             compressor: compressor.map(|compressor| (compressor, Vec::new())),
@@ -443,6 +446,21 @@ impl Drop for SpareFile {
 impl OpenFile {
     /// Appends segments of plain entries, compressed if the file's entries are, and flushes.
     pub(super) fn write(&mut self, segments: &[Vec<u8>]) -> io::Result<()> {
+        self.write_and(segments, |file| file.flush())
+    }
+
+    /// As [`OpenFile::write`], and syncs with the flush: [`OpenFile::sync`] then has nothing to do.
+    pub(super) fn write_synced(&mut self, segments: &[Vec<u8>]) -> io::Result<()> {
+        self.write_and(segments, |file| file.sync())?;
+        self.synced_bytes = self.flushed_bytes;
+        Ok(())
+    }
+
+    fn write_and(
+        &mut self,
+        segments: &[Vec<u8>],
+        end: impl FnOnce(&mut dyn AppendFile) -> io::Result<()>,
+    ) -> io::Result<()> {
         if segments.is_empty() {
             return Ok(());
         }
@@ -450,7 +468,7 @@ impl OpenFile {
         for entries in segments {
             self.append(entries)?;
         }
-        self.file.flush()?;
+        end(&mut *self.file)?;
         self.flushed_bytes = self.file.position();
         self.elapsed += clock::since(started);
         Ok(())
@@ -482,6 +500,9 @@ impl OpenFile {
     /// Syncs the written entries to the disk. It must not be called again after an error: pages
     /// that a failed sync left in memory may count as written.
     pub(super) fn sync(&mut self) -> io::Result<()> {
+        if self.synced_bytes == self.file.position() {
+            return Ok(());
+        }
         let started = clock::monotonic();
         self.file.sync()?;
         self.elapsed += clock::since(started);

@@ -139,6 +139,8 @@ pub(super) struct Batch {
     pub(super) is_awaited: bool,
     /// Whether any waiter requires a sync.
     pub(super) wants_sync: bool,
+    /// Whether any waiter requires a flush only.
+    pub(super) wants_flush: bool,
 }
 
 /// Bytes of a segment, unless one entry is longer.
@@ -295,7 +297,9 @@ impl Queue {
         self.commit_requested = false;
         self.committing = std::mem::take(&mut self.waiters);
         let wants_sync = self.committing.iter().any(|waiter| waiter.level == SyncLevel::Sync);
-        Batch { segments, first, last: self.last_txid, is_awaited: !self.committing.is_empty(), wants_sync }
+        let wants_flush = self.committing.iter().any(|waiter| waiter.level != SyncLevel::Sync);
+        let is_awaited = !self.committing.is_empty();
+        Batch { segments, first, last: self.last_txid, is_awaited, wants_sync, wants_flush }
     }
 
     /// Takes the waiters of a level within the batch being written, in order, with their results.
