@@ -21,6 +21,8 @@ import org.apache.hadoop.hbase.util.Bytes;
  * flush or a compaction, and the servers flush and compact by themselves.
  */
 final class Domain {
+  /** Bytes of the shortest row. */
+  static final int ROW_BYTES_MIN = 2;
   static final byte[][] SPLITS = {b("r4"), b("r8")};
   static final String[] NAMES = {"f", "g", "k", "t"};
   /** A column of values of eight bytes, for LongComparator, which fails on other lengths. */
