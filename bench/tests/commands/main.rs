@@ -33,8 +33,8 @@ fn a_soak_run_finds_no_violation() {
     let mut options = vec!["--minutes", &minutes];
     let seed = std::env::var("EVENKEEL_TEST_SEED");
     options.extend(seed.iter().flat_map(|seed| ["--seed", seed.as_str()]));
-    // Anomalies stay in this folder when the test fails.
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("soak");
+    // Anomalies stay in this folder when the test fails. A short and a long soak may run at once.
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("soak-{minutes}"));
     let run = soak(&options, &out);
     let (text, why) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success(), "{text}\n{why}\nkept in {}", out.display());
