@@ -52,10 +52,6 @@ pub(crate) const CHAIN_IN_FLIGHT_BYTES_MAX: usize = 80 * (64 << 10);
 /// The limit of unacknowledged packets; a writer blocks beyond it.
 const IN_FLIGHT_PACKETS_MAX: usize = 4096;
 
-/// How long [`BlockOutput::wait`] waits for one DataNode alone. It is short beside the shortest
-/// time after which a DataNode stalls, which counts from when acknowledgements are received.
-const ONE_DATANODE_WAIT: Duration = Duration::from_millis(2);
-
 /// How the DataNodes of a block are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
@@ -252,9 +248,7 @@ impl BlockOutput {
     pub(crate) fn wait(&mut self, seqno: i64) -> io::Result<()> {
         while self.acked_seqno() < seqno {
             self.check()?;
-            if !self.pump_last(seqno)? {
-                self.pump(self.timeout)?;
-            }
+            self.pump(self.timeout)?;
         }
         // Bytes that were acknowledged before a failure are durable.
         Ok(())
@@ -360,34 +354,11 @@ impl BlockOutput {
         self.fail_with(failures)
     }
 
-    /// Waits briefly for the DataNode to which a packet before `seqno` was sent last, and then
-    /// handles all that have not acknowledged it: the others usually have by then, so that the
-    /// thread wakes once for a packet and not once for each DataNode. Returns false if that
-    /// DataNode did not answer, or if bytes are still to be sent.
-    fn pump_last(&mut self, seqno: i64) -> io::Result<bool> {
-        let is_behind = |peer: &DataNodeConnection| peer.next_ack < seqno;
-        let Some(last) = self.peers.iter().rposition(is_behind) else { return Ok(false) };
-        if self.peers.len() < 2
-            || self.peers.iter().any(DataNodeConnection::has_unsent)
-            || self.poll(ONE_DATANODE_WAIT, |index| index == last)?.is_empty()
-        {
-            return Ok(false);
-        }
-        let behind = self.peers.iter().enumerate().filter(|(_, peer)| is_behind(peer));
-        let ready = behind.map(|(index, _)| (index, PollFlags::IN)).collect();
-        self.handle_all(ready)?;
-        Ok(true)
-    }
-
     /// Waits until a socket is ready, at most `wait` and at most until the deadline, and handles
     /// the ready sockets.
     fn pump(&mut self, wait: Duration) -> io::Result<()> {
         let wait = self.time_left().map_or(wait, |left| wait.min(left));
-        let ready = self.poll(wait, |_| true)?;
-        self.handle_all(ready)
-    }
-
-    fn handle_all(&mut self, ready: Vec<(usize, PollFlags)>) -> io::Result<()> {
+        let ready = self.poll(wait)?;
         let mut failures = Vec::new();
         for (index, flags) in ready {
             if let Err(e) = self.handle(index, flags) {
@@ -399,14 +370,12 @@ impl BlockOutput {
         self.check_deadline()
     }
 
-    /// Waits until a socket of a DataNode that `is_polled` is ready.
-    fn poll(&self, wait: Duration, is_polled: impl Fn(usize) -> bool) -> io::Result<Vec<(usize, PollFlags)>> {
+    fn poll(&self, wait: Duration) -> io::Result<Vec<(usize, PollFlags)>> {
         let interest = |peer: &DataNodeConnection| match peer.has_unsent() {
             true => PollFlags::IN | PollFlags::OUT,
             false => PollFlags::IN,
         };
-        let open = self.peers.iter().enumerate();
-        let open = open.filter(|(index, peer)| is_polled(*index) && !self.is_done(peer));
+        let open = self.peers.iter().enumerate().filter(|(_, peer)| !self.is_done(peer));
         let (indexes, mut fds): (Vec<usize>, Vec<PollFd<'_>>) =
             open.map(|(index, peer)| (index, PollFd::new(peer.socket(), interest(peer)))).unzip();
         let timeout = Timespec::try_from(wait).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
