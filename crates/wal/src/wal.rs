@@ -49,9 +49,8 @@
 //! to a new file, without that DataNode, and the broken file is closed by lease recovery in the
 //! background. A batch whose waiters all require a sync is sent in packets that also sync, because a
 //! flush and then a sync would be two round trips. A thread in [`Wal::sync`] never commits itself
-//! there. A file that breaks while it is
-//! idle is rolled within a [`CHECK_PERIOD`], and one that fewer DataNodes have than requested is
-//! rolled after a minute ([`output`]).
+//! there. A file that breaks while it is idle is rolled within a [`CHECK_PERIOD`], and one that
+//! fewer DataNodes have than requested is rolled after a minute ([`output`]).
 //!
 //! A failed batch leaves a range of transaction ids that can never be synced; a later sync for one
 //! of them gets the error, too.
