@@ -1,6 +1,6 @@
 //! [`KeyValue`], an owned cell.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::{
     CellRef, CellType, FAMILY_BYTES_MAX, KEY_FIXED_BYTES, KEY_VALUE_PREFIX_BYTES, ROW_BYTES_MAX,
@@ -17,7 +17,7 @@ pub struct KeyValue {
     bytes: Bytes,
     /// Replaces the key in `bytes`, from which it differs in the timestamp. `bytes` may be shared,
     /// so they are never changed; a value may be long, so it is not copied.
-    own_key: Option<Box<[u8]>>,
+    own_key: Option<Bytes>,
     seq_id: u64,
 }
 
@@ -99,16 +99,29 @@ impl KeyValue {
     }
 
     /// The same cell with another timestamp; its value is shared.
-    #[cfg_attr(
-        not(test),
-        expect(clippy::indexing_slicing, reason = "every key ends with a timestamp and a type")
-    )]
     pub fn with_timestamp(&self, timestamp: i64) -> Self {
-        let mut key: Box<[u8]> = self.as_cell().key().into();
-        let key_end = key.len();
-        key[key_end - TIMESTAMP_TYPE_BYTES..key_end - 1].copy_from_slice(&timestamp.to_be_bytes());
-        Self { bytes: self.bytes.clone(), own_key: Some(key), seq_id: self.seq_id }
+        let mut key = self.as_cell().key().to_vec();
+        set_timestamp(&mut key, timestamp);
+        Self { bytes: self.bytes.clone(), own_key: Some(key.into()), seq_id: self.seq_id }
     }
+
+    /// As [`KeyValue::with_timestamp`], with its key in the memory of `keys`: the keys of a batch
+    /// need one allocation, which lives as long as any of them.
+    pub fn with_timestamp_in(&self, timestamp: i64, keys: &mut BytesMut) -> Self {
+        keys.extend_from_slice(self.as_cell().key());
+        let mut key = keys.split();
+        set_timestamp(&mut key, timestamp);
+        Self { bytes: self.bytes.clone(), own_key: Some(key.freeze()), seq_id: self.seq_id }
+    }
+}
+
+#[cfg_attr(
+    not(test),
+    expect(clippy::indexing_slicing, reason = "every key ends with a timestamp and a type")
+)]
+fn set_timestamp(key: &mut [u8], timestamp: i64) {
+    let key_end = key.len();
+    key[key_end - TIMESTAMP_TYPE_BYTES..key_end - 1].copy_from_slice(&timestamp.to_be_bytes());
 }
 
 impl PartialEq for KeyValue {
@@ -200,6 +213,12 @@ mod tests {
         assert_eq!(later.as_cell().value().as_ptr(), cell.as_cell().value().as_ptr());
         assert_eq!(later.to_bytes(), at(-2).build().to_bytes());
         assert_eq!((later.bytes_len(), cell.to_bytes().len()), (cell.bytes_len(), cell.bytes_len()));
+        let mut keys = BytesMut::with_capacity(100);
+        for timestamp in [7, 8] {
+            let stamped = cell.with_timestamp_in(timestamp, &mut keys);
+            assert_eq!(stamped, at(timestamp).build());
+            assert_eq!(stamped.as_cell().value().as_ptr(), cell.as_cell().value().as_ptr());
+        }
         later.set_seq_id(9);
         assert_eq!((later.as_cell().seq_id(), later.as_cell().timestamp()), (9, -2));
         assert_ne!(later, at(-2).build(), "the sequence id is a part of the cell");

@@ -28,7 +28,7 @@ const PER_BATCH_MAX: u64 = BATCH;
 /// The maximum number of allocations for a Put of one cell.
 const PER_PUT_MAX: u64 = 18;
 /// The maximum number of allocations for a batch of these Puts, of [`BATCH`] rows of one region.
-const PER_PUT_BATCH_MAX: u64 = 4 * BATCH;
+const PER_PUT_BATCH_MAX: u64 = 3 * BATCH;
 
 /// At most one of this many batches may allocate a large buffer: reply buffers are reused.
 const BATCHES_PER_LARGE_MIN: u64 = 20;

@@ -34,6 +34,7 @@ use parking_lot::RwLockReadGuard;
 pub use self::pending_write::BatchCompletion;
 use self::pending_write::{Applied, PendingWrite, WriteResponder};
 pub use self::prefetch::prefetch_write_positions;
+use self::prepare::PreparedCells;
 pub use self::row_lock_waiter::{LongWaitExecutor, RowLockWaiter};
 use super::abort_on_panic::AbortOnPanic;
 use super::nonce::NonceKey;
@@ -171,18 +172,18 @@ impl Region {
         let guard = self.row_locks.lock(good().map(|m| &m.row[..]), LockMode::Shared, wait)?;
         let wait = if wait == RowLockTimeout::Never { Wait::Never } else { Wait::Allowed };
         let now_ms = self.env.stores.clock.now_ms();
-        let mut cells = Vec::with_capacity(mutations.len());
+        let mut prepared = PreparedCells::of(mutations);
         let mut durability = Durability::SkipWal;
         for (mutation, outcome) in mutations.iter().zip(outcomes.iter_mut()).filter(|(_, o)| o.is_ok()) {
-            match self.prepare(mutation, (now_ms, now_ms), &mut cells, &mut CellBuffer::new()) {
+            match self.prepare(mutation, (now_ms, now_ms), &mut prepared, &mut CellBuffer::new()) {
                 Ok(()) => durability = stronger(durability, self.durability_of(mutation)),
                 Err(error) => *outcome = Err(error),
             }
         }
-        let applied = if cells.is_empty() {
+        let applied = if prepared.cells.is_empty() {
             None
         } else {
-            Some(self.apply(cells, durability, NonceKey { group: 0, nonce: 0 }, wait)?)
+            Some(self.apply(prepared.cells, durability, NonceKey { group: 0, nonce: 0 }, wait)?)
         };
         drop(guard);
         Ok(applied)

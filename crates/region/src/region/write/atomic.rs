@@ -17,6 +17,7 @@ use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_protocol::pb::CompareType;
 
 use super::pending_write::{Applied, PendingWrite, WriteResponder};
+use super::prepare::PreparedCells;
 use super::row_lock_waiter::{self, RowLockWaiter};
 use super::{TryWriteResult, stronger};
 use crate::operations::{
@@ -239,13 +240,13 @@ impl Region {
         }
         mutations.iter().try_for_each(|m| self.check_cells(m))?;
         let mut results = CellBuffer::new();
-        let (mut cells, mut durability) = (Vec::new(), Durability::SkipWal);
+        let (mut prepared, mut durability) = (PreparedCells::of(mutations), Durability::SkipWal);
         for mutation in mutations {
-            self.prepare(mutation, (now_ms, put_timestamp), &mut cells, &mut results)?;
+            self.prepare(mutation, (now_ms, put_timestamp), &mut prepared, &mut results)?;
             durability = stronger(durability, self.durability_of(mutation));
         }
         let charge = charge_results(mutations, &results)?;
-        let applied = self.apply(cells, durability, nonce, wait);
+        let applied = self.apply(prepared.cells, durability, nonce, wait);
         if !matches!(applied, Err(TryError::WouldWait)) {
             self.count_writes(mutations.len() as u64, mutations);
         }

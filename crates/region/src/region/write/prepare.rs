@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+use bytes::BytesMut;
 use evenkeel_common::cell::{
     KEY_VALUE_PREFIX_BYTES, KeyValueBuilder, LATEST_TIMESTAMP, check_key_value_bytes, check_tags,
     tags_with_ttl, whole_tags,
@@ -20,22 +21,46 @@ use crate::region::Region;
 /// HBase measures a cell with the length field before its KeyValue: these bytes.
 const CELL_LENGTH_BYTES: usize = 4;
 
+/// The cells to store of one write or of a batch.
+pub(in crate::region) struct PreparedCells {
+    pub(in crate::region) cells: Vec<KeyValue>,
+    /// Memory for the keys of Puts that get their timestamps here; without capacity each has its
+    /// own.
+    keys: BytesMut,
+}
+
+impl PreparedCells {
+    /// Memory for the cells of these mutations.
+    pub(in crate::region) fn of(mutations: &[Mutation]) -> Self {
+        let count = mutations.iter().map(|mutation| mutation.cells.len()).sum();
+        let puts = mutations.iter().filter(|m| m.kind == MutationKind::Put && m.ttl_ms.is_none());
+        let stamped = puts.flat_map(|put| &put.cells).filter(|cell| needs_timestamp(cell));
+        let key_bytes = if count > 1 { stamped.map(|cell| cell.as_cell().key().len()).sum() } else { 0 };
+        Self { cells: Vec::with_capacity(count), keys: BytesMut::with_capacity(key_bytes) }
+    }
+}
+
 impl Region {
-    /// Appends a mutation's cells to `cells`, all or none. Cells that an Increment or Append
+    /// Appends a mutation's cells to `prepared`, all or none. Cells that an Increment or Append
     /// returns go to `results`.
     pub(in crate::region) fn prepare(
         &self,
         mutation: &Mutation,
         (now_ms, put_timestamp): (i64, i64),
-        cells: &mut Vec<KeyValue>,
+        prepared: &mut PreparedCells,
         results: &mut CellBuffer,
     ) -> Result<()> {
+        let PreparedCells { cells, keys } = prepared;
         if mutation.kind == MutationKind::Put && self.timestamp_slop_ms != i64::MAX {
             self.check_timestamps(mutation, now_ms)?;
         }
         match mutation.kind {
             MutationKind::Put if mutation.ttl_ms.is_none() => {
-                cells.extend(mutation.cells.iter().map(|cell| with_latest(cell, put_timestamp)));
+                cells.extend(mutation.cells.iter().map(|cell| match needs_timestamp(cell) {
+                    true if keys.capacity() > 0 => cell.with_timestamp_in(put_timestamp, keys),
+                    true => cell.with_timestamp(put_timestamp),
+                    false => cell.clone(),
+                }));
             }
             MutationKind::Put => cells.append(&mut self.prepare_put_with_ttl(mutation, put_timestamp)?),
             MutationKind::Delete => cells.append(&mut self.prepare_delete(mutation, now_ms)?),
@@ -62,7 +87,10 @@ impl Region {
     /// again.
     fn prepare_put_with_ttl(&self, put: &Mutation, timestamp: i64) -> Result<Vec<KeyValue>> {
         let with_ttl = |key_value: &KeyValue| {
-            let cell = with_latest(key_value, timestamp);
+            let cell = match needs_timestamp(key_value) {
+                true => key_value.with_timestamp(timestamp),
+                false => key_value.clone(),
+            };
             let tags = with_ttl(cell.as_cell().tags(), put.ttl_ms)?;
             let cell = KeyValue::copy_of(&cell.as_cell().with_tags(&tags)?);
             cell.as_cell().check()?;
@@ -198,9 +226,8 @@ fn names_latest_of_same_column(other: &KeyValue, cell: &CellRef<'_>) -> bool {
     other.timestamp() == LATEST_TIMESTAMP && other.type_code() == cell.type_code() && other.same_column(cell)
 }
 
-/// Returns the cell, with `timestamp` if it has none.
-fn with_latest(cell: &KeyValue, timestamp: i64) -> KeyValue {
-    if cell.as_cell().timestamp() == LATEST_TIMESTAMP { cell.with_timestamp(timestamp) } else { cell.clone() }
+fn needs_timestamp(cell: &KeyValue) -> bool {
+    cell.as_cell().timestamp() == LATEST_TIMESTAMP
 }
 
 /// Returns raw tags with their time to live replaced by the mutation's, if it has one.
