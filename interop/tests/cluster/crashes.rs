@@ -23,7 +23,9 @@ use interop::cluster::{Cluster, free_port};
 use interop::{Server, ServerKind};
 
 use crate::histories::Histories;
-use crate::scene::{LOAD, Load, Scene, TABLE, alone, connect, is_running, must, signal, storage, tested};
+use crate::scene::{
+    LOAD, Load, Scene, TABLE, connect, is_running, must, signal, storage, test_permit, tested,
+};
 
 /// The table whose region is split because it grows.
 const GROWING: &str = "growing";
@@ -40,7 +42,7 @@ const STALL_MAX: Duration = Duration::from_secs(15);
 
 #[test]
 fn moves_and_server_crashes_lose_no_cell() {
-    let _alone = alone();
+    let _permit = test_permit();
     let cluster = Cluster::start(storage()).unwrap_or_else(|why| panic!("{why}"));
     let java =
         cluster.start_regionserver(ServerKind::Stock, "java", &[]).unwrap_or_else(|why| panic!("{why}"));

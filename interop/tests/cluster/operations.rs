@@ -23,7 +23,7 @@ use interop::cluster::{Cluster, ClusterStorage, TIMEOUT};
 use interop::{Server, ServerKind, home, java, toolchain, work};
 
 use crate::histories::Histories;
-use crate::scene::{LOAD, Load, Scene, TABLE, alone, must, tested};
+use crate::scene::{LOAD, Load, Scene, TABLE, must, test_permit, tested};
 
 /// Long enough for a restart of ZooKeeper on a busy machine.
 const SESSION_MS: &str = "20000";
@@ -32,7 +32,7 @@ const SAFE_MODE: Duration = Duration::from_secs(3);
 
 #[test]
 fn servers_are_swapped_and_services_restarted() {
-    let _alone = alone();
+    let _permit = test_permit();
     let own = [("zookeeper.session.timeout", SESSION_MS), ("hbase.quota.enabled", "true")];
     let cluster = must(Cluster::start_with(ClusterStorage::HdfsPair(3), &own));
     let first_java = must(cluster.start_regionserver(ServerKind::Stock, "java-1", &[]));

@@ -2,11 +2,11 @@
 
 use interop::cluster::{Cluster, ClusterStorage};
 
-use crate::scene::{alone, must, tested};
+use crate::scene::{must, test_permit, tested};
 
 #[test]
 fn a_server_whose_clock_the_master_refuses_ends() {
-    let _alone = alone();
+    let _permit = test_permit();
     // Every clock differs by more than this.
     let cluster =
         must(Cluster::start_with(ClusterStorage::Directory, &[("hbase.master.maxclockskew", "-1")]));

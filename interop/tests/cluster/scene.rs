@@ -3,7 +3,7 @@
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,28 @@ pub const LOAD: &str = "load";
 /// The pause of a writer between two rows.
 const LOAD_PAUSE: Duration = Duration::from_millis(5);
 
-/// Held by each test, so that one cluster runs at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+/// The number of tests that run at a time, each with a cluster of ten processes, which mostly wait.
+const TESTS_MAX: usize = 2;
 
-/// Waits for the end of the other tests.
-pub fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+static RUNNING_TESTS: Mutex<usize> = Mutex::new(0);
+static TEST_ENDED: Condvar = Condvar::new();
+
+/// Held by each test while it runs.
+pub struct TestPermit(());
+
+/// Waits until fewer than [`TESTS_MAX`] other tests run.
+pub fn test_permit() -> TestPermit {
+    let running = RUNNING_TESTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = TEST_ENDED.wait_while(running, |running| *running >= TESTS_MAX);
+    *waited.unwrap_or_else(PoisonError::into_inner) += 1;
+    TestPermit(())
+}
+
+impl Drop for TestPermit {
+    fn drop(&mut self) {
+        *RUNNING_TESTS.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        TEST_ENDED.notify_one();
+    }
 }
 
 /// Returns the value of a step of the set-up.

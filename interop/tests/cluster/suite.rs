@@ -6,7 +6,7 @@ use interop::cluster::{Cluster, ClusterStorage};
 use interop::toolchain::ForeignClient;
 use interop::{Finished, ServerKind, java, toolchain};
 
-use crate::scene::{Scene, alone, must, tested};
+use crate::scene::{Scene, must, test_permit, tested};
 
 /// Groups of checks that do not depend on the number of servers.
 const GROUPS: [&str; 7] = ["core", "filters", "admin", "meta", "codecs", "async", "endpoints"];
@@ -18,7 +18,7 @@ const OLD_CLIENTS: [(&str, &[&str]); 2] = [("1.7.2", &["src", "dialect1"]), ("2.
 
 #[test]
 fn the_client_s_checks_pass_on_regions_of_both_kinds() {
-    let _alone = alone();
+    let _permit = test_permit();
     let cluster = must(Cluster::start_with(
         ClusterStorage::Directory,
         &[("hbase.ipc.warn.response.size", "200000"), ("hbase.regionserver.user.metrics.enabled", "true")],
