@@ -47,8 +47,8 @@
 //! On HDFS a flush goes to all DataNodes of a file, and a file breaks as soon as one of them fails.
 //! Bytes flushed before are on the other DataNodes, so no store needs a flush: the batch is written
 //! to a new file, without that DataNode, and the broken file is closed by lease recovery in the
-//! background. A batch whose waiters all require a sync is sent in packets that also sync, because a
-//! flush and then a sync would be two round trips. A thread in [`Wal::sync`] never commits itself
+//! background. A batch whose waiters all require a sync is sent in packets that also sync, because
+//! a flush and then a sync would be two round trips. A thread in [`Wal::sync`] never commits itself
 //! there. A file that breaks while it is idle is rolled within a [`CHECK_PERIOD`], and one that
 //! fewer DataNodes have than requested is rolled after a minute ([`output`]).
 //!
