@@ -72,6 +72,21 @@ fn a_remote_batch_whose_waiters_all_want_a_sync_needs_no_flush() {
     assert_eq!(seq_ids(&read_file(&memory, &first).0), [1, 2]);
 }
 
+/// A waiter for a sync may come after a commit has flushed its entry: its batch is empty.
+#[test]
+fn remote_entries_that_were_flushed_before_are_synced() {
+    let (memory, fs) = faulty();
+    let wal = open_with(fs.as_remote(), WalConfig::default(), Arc::new(NoListener));
+    let first = wal.current_path();
+    for seq_id in [1, 2] {
+        let txid = wal.append(&entry(seq_id)).expect("appended");
+        wal.sync(txid, SyncLevel::Flush).expect("flushed");
+        wal.sync(txid, SyncLevel::Sync).expect("synced");
+    }
+    memory.crash(SurvivingData::Synced);
+    assert_eq!(seq_ids(&read_file(&memory, &first).0), [1, 2]);
+}
+
 /// While no NameNode answers no file can be created, and the current one can be written.
 #[test]
 fn remote_writers_do_not_wait_for_the_next_file() {

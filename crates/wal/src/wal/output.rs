@@ -452,7 +452,10 @@ impl OpenFile {
     /// As [`OpenFile::write`], and syncs with the flush: [`OpenFile::sync`] then has nothing to do.
     pub(super) fn write_synced(&mut self, segments: &[Vec<u8>]) -> io::Result<()> {
         self.write_and(segments, |file| file.sync())?;
-        self.synced_bytes = self.flushed_bytes;
+        // Without segments nothing was synced: earlier ones may only be flushed.
+        if !segments.is_empty() {
+            self.synced_bytes = self.flushed_bytes;
+        }
         Ok(())
     }
 
