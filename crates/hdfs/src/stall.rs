@@ -6,9 +6,10 @@
 //! writer continues in a new log without that DataNode. Unlike a failed DataNode, a stalled one is
 //! excluded for [`EXCLUSION`] only, since most pauses are short.
 //!
-//! **A sync may take its time**, and so may the packets behind it: how long depends on the disk of
-//! each DataNode. So a log whose writers wait for syncs (`hbase.wal.hsync`) does not break by a
-//! stall, and neither does the end of a log, which is synced.
+//! **A sync may take longer**, and so may the packets behind it, because it depends on the disk of
+//! each DataNode. Disks of one cluster are alike, so the limit of such a packet grows by
+//! [`DISK_FACTOR`] times what the other DataNodes needed for it. The end of a log is synced, too,
+//! but no writer waits for it, so a log does not break there.
 //!
 //! **A log with few replicas waits.** The new log may have a replica less than requested, if the
 //! cluster has no other DataNode. It does not break by a second stall, so that a write is never on
@@ -38,6 +39,9 @@ const WINDOW: Duration = Duration::from_secs(600);
 
 /// Unacknowledged bytes per second that a DataNode may be behind.
 const BEHIND_BYTES_PER_SECOND: usize = 20 << 20;
+
+/// How much longer than the other disks a disk may need for a sync, as a factor.
+const DISK_FACTOR: u32 = 10;
 
 /// The logs of a client that broke by stalls.
 #[derive(Debug, Default)]
@@ -75,10 +79,12 @@ impl StallLimit {
     }
 
     /// Returns how long the last DataNode may still take for a packet that all others acknowledged
-    /// at `others_acked`, while `bytes` are unacknowledged.
-    pub(crate) fn time_left(&self, others_acked: Instant, bytes: usize) -> Duration {
+    /// at `others_acked`, while `bytes` are unacknowledged. `disk_time` is what the others needed
+    /// for a packet that waits for disks, zero for any other.
+    pub(crate) fn time_left(&self, others_acked: Instant, disk_time: Duration, bytes: usize) -> Duration {
         let ms = u64::try_from(bytes / (BEHIND_BYTES_PER_SECOND / 1000)).unwrap_or(u64::MAX);
         let allowed = self.timeout.saturating_add(Duration::from_millis(ms));
+        let allowed = allowed.saturating_add(disk_time.saturating_mul(DISK_FACTOR));
         allowed.saturating_sub(clock::since(others_acked))
     }
 
@@ -104,10 +110,18 @@ mod tests {
     #[test]
     fn many_bytes_may_take_longer() {
         let limit = StallLimit::new(Duration::from_millis(50), &Arc::default());
-        let left = |bytes| limit.time_left(Instant::now(), bytes);
+        let left = |bytes| limit.time_left(Instant::now(), Duration::ZERO, bytes);
         assert!(left(1000) <= Duration::from_millis(50));
         assert!((Duration::from_millis(900)..Duration::from_millis(1100)).contains(&left(20 << 20)));
         let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).expect("after the boot");
-        assert_eq!(limit.time_left(long_ago, 1000), Duration::ZERO);
+        assert_eq!(limit.time_left(long_ago, Duration::ZERO, 1000), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_sync_may_take_longer_as_the_other_disks_do() {
+        let limit = StallLimit::new(Duration::from_millis(50), &Arc::default());
+        let left = |disk_ms| limit.time_left(Instant::now(), Duration::from_millis(disk_ms), 1000);
+        assert!(left(1) <= Duration::from_millis(60));
+        assert!((Duration::from_millis(300)..=Duration::from_millis(350)).contains(&left(30)));
     }
 }

@@ -79,7 +79,7 @@ struct InFlight {
     since: Instant,
     first_ack: Option<Instant>,
     acks: usize,
-    /// When all DataNodes but one had acknowledged it; `None` also if that one may take its time.
+    /// When all DataNodes but one had acknowledged it; `None` also if no more logs may break.
     others_acked: Option<Instant>,
     /// It is a sync, or a sync before it was unacknowledged: disks decide how long it takes.
     waits_for_disk: bool,
@@ -424,7 +424,7 @@ impl BlockOutput {
             let index = usize::try_from(seqno - oldest).ok();
             let Some(packet) = index.and_then(|index| self.in_flight.get_mut(index)) else { continue };
             packet.acks += 1;
-            if packet.acks == others && !packet.waits_for_disk {
+            if packet.acks == others {
                 packet.others_acked = Some(now);
             }
             let took = now.duration_since(packet.since);
@@ -473,8 +473,13 @@ impl BlockOutput {
     /// of a block may take its time, because no writer waits for it.
     fn stall_time_left(&self) -> Option<Duration> {
         let limit = self.stall_limit.as_ref().filter(|_| !self.last_packet_sent)?;
-        let others_acked = self.in_flight.front()?.others_acked?;
-        Some(limit.time_left(others_acked, self.in_flight_bytes))
+        let packet = self.in_flight.front()?;
+        let others_acked = packet.others_acked?;
+        let disk_time = match packet.waits_for_disk {
+            true => others_acked.saturating_duration_since(packet.since),
+            false => Duration::ZERO,
+        };
+        Some(limit.time_left(others_acked, disk_time, self.in_flight_bytes))
     }
 
     /// Breaks the output if one DataNode stalls, unless too many have done so.

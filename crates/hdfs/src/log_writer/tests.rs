@@ -174,15 +174,36 @@ fn a_log_waits_for_datanodes_that_are_slow_together_and_for_one_of_two() {
 }
 
 #[test]
-fn a_sync_may_take_its_time_on_one_datanode() {
-    let cluster = FakeCluster::start(vec![Behavior::default(), late(300), Behavior::default()]);
+fn a_sync_may_take_longer_as_the_other_disks_do() {
+    let cluster = FakeCluster::start(vec![late(60), late(360), late(60)]);
     let client = crate::HdfsClient::new(of_stalls(&cluster)).expect("threads");
     let mut log = client.create_log("/log", client.new_file()).expect("created");
     log.append(&[7; 600]).expect("buffered");
     log.flush(FlushLevel::Synced).expect("synced late");
     assert_eq!(log.acked(), 600);
+    assert!(client.shared.excluded.list().is_empty());
+}
+
+#[test]
+fn a_sync_that_stalls_on_one_datanode_breaks_the_log() {
+    let cluster = FakeCluster::start(vec![Behavior::default(), late(2000), Behavior::default()]);
+    let client = crate::HdfsClient::new(of_stalls(&cluster)).expect("threads");
+    let mut log = client.create_log("/log", client.new_file()).expect("created");
+    log.append(&[7; 600]).expect("buffered");
+    let start = Instant::now();
+    let error = log.flush(FlushLevel::Synced).expect_err("broken");
+    let took = start.elapsed();
+    assert!((Duration::from_millis(100)..Duration::from_millis(1500)).contains(&took), "{took:?}");
+    assert_eq!((error.kind(), log.acked()), (ErrorKind::BrokenPipe, 0), "{error}");
+}
+
+#[test]
+fn the_end_of_a_log_may_take_its_time() {
+    let cluster = FakeCluster::start(vec![Behavior::default(), late(300), Behavior::default()]);
+    let client = crate::HdfsClient::new(of_stalls(&cluster)).expect("threads");
+    let mut log = client.create_log("/log", client.new_file()).expect("created");
     log.append(&[8; 600]).expect("buffered");
-    assert_eq!(log.close(FlushLevel::Synced).expect("closed late"), 1200);
+    assert_eq!(log.close(FlushLevel::Synced).expect("closed late"), 600);
     assert!(client.shared.excluded.list().is_empty());
 }
 
