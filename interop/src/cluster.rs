@@ -374,8 +374,9 @@ fn zookeeper(folder: &Path, port: u16) -> Result<Server, String> {
 /// The JVM of a process of tests.
 fn small_jvm(heap_mib: u32) -> StockJvm {
     let heap = format!("-Xmx{heap_mib}m");
-    let flags = vec![heap, "-XX:+UseSerialGC".into(), "-XX:TieredStopAtLevel=1".into()];
-    StockJvm { flags, ..StockJvm::small() }
+    let mut jvm = StockJvm::small();
+    jvm.flags.push(heap);
+    jvm
 }
 
 /// Starts a stock process in `folder/name`, with its log in `name.log` beside that folder.

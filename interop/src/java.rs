@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::server::shared_classes;
 use crate::{toolchain, work};
 
 /// A Java main to run; see [`java`].
@@ -94,7 +95,10 @@ impl JavaRun {
     }
 
     fn spawn(&self, stdout: &Path, stderr: &Path) -> Result<Child, String> {
-        let class_path = self.class_path.clone().map_or_else(toolchain::client_class_path, Ok)?;
+        let (class_path, shared) = match &self.class_path {
+            Some(class_path) => (class_path.clone(), Vec::new()),
+            None => (toolchain::client_class_path()?, shared_classes::flags()),
+        };
         let file =
             |path: &Path| File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()));
         let stdin = match &self.stdin {
@@ -104,7 +108,7 @@ impl JavaRun {
             None => Stdio::null(),
         };
         let mut command = Command::new(toolchain::java_command());
-        command.args(toolchain::jvm_flags()).arg(format!("-Xmx{}m", self.heap_mib));
+        command.args(toolchain::jvm_flags()).args(shared).arg(format!("-Xmx{}m", self.heap_mib));
         // A client whose class path begins with the configuration of a stock server logs as that.
         command.arg(format!("-Devenkeel.log.file={}", stdout.with_file_name("log").display()));
         command.args([

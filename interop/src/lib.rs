@@ -6,9 +6,10 @@
 //! - [`toolchain`]: Maven copies the jars into `interop/work`, and `javac` compiles
 //!   `src/main/java`, both under a file lock. Each runs once, and again only if its inputs have
 //!   changed.
-//! - [`java`]: one run of a Java main with a deadline, its output kept in a file.
 //! - [`server`]: Evenkeel or stock HBase on free ports, with separate data under
-//!   `interop/work/run`, stopped when the process that started it ends, in any way;
+//!   `interop/work/run`, stopped when the process that started it ends, in any way; the archive of
+//!   classes with which a JVM starts faster;
+//! - [`java`]: one run of a Java main with a deadline, its output kept in a file;
 //! - [`cluster`]: a stock cluster of separate processes, and RegionServers in it;
 //! - [`hdfs`]: a NameNode and DataNodes of stock HDFS, which tests kill and restart.
 //!

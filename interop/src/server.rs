@@ -6,6 +6,8 @@
 //! when the process ends, by a panic, an exit without drops (a server in a static) or a kill. Its
 //! files are in `work/run/NAME.PID`; a later process removes them if that PID no longer exists.
 
+pub(crate) mod shared_classes;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -284,6 +286,13 @@ impl StockJvm {
     /// servers of tests live for seconds: a start needs half the CPU. C1 also keeps the messages of
     /// exceptions, which C2 omits from the ones that it throws often, and which tests read.
     pub fn small() -> Self {
+        let mut jvm = Self::without_archive();
+        jvm.flags.extend(shared_classes::flags());
+        jvm
+    }
+
+    /// As [`StockJvm::small`], without the archive of [`shared_classes`].
+    pub(crate) fn without_archive() -> Self {
         let flags = ["-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
         let flags = flags.map(str::to_owned).to_vec();
         Self { java: toolchain::java_command(), flags, under: Vec::new() }
@@ -370,7 +379,7 @@ pub fn start_old_with(version: &ForeignClient, own: &[(String, String)]) -> Resu
     write_site(&conf, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
     copy_conf(&conf, &OLD_CONF)?;
     let log = folder.join("hbase.log");
-    let jvm = StockJvm::small();
+    let jvm = StockJvm::without_archive();
     let mut command = vec![jvm.java.display().to_string()];
     command.extend(toolchain::jvm_flags());
     command.extend(jvm.flags);

@@ -5,7 +5,8 @@
 //! shell's further jars, `work/classes` our mains. Beside each folder is a stamp with the hash of
 //! its inputs. `work/foreign-ARTIFACT-VERSION` and the same name with `-classes` are the same for a
 //! client or server of another version or make. A folder is filled under a temporary name and
-//! renamed, so a killed run leaves no partial folder.
+//! renamed, so a killed run leaves no partial folder. `work/shared-classes` is made from the jars
+//! (`crate::server::shared_classes`).
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
@@ -16,23 +17,24 @@ use std::sync::OnceLock;
 
 use crate::{home, work};
 
-/// The class path of our mains and of every Java client: our classes and resources, then all jars.
+/// The class path of our mains and of every Java client: all jars, then our classes and resources.
 ///
 /// # Errors
 /// If JDK or Maven is missing or fails; the message names it and has its output.
 pub fn client_class_path() -> Result<String, String> {
     prepared()?;
-    let parts = [work().join("classes"), home().join("src/main/resources"), work().join("lib").join("*")];
+    let parts = [work().join("lib").join("*"), work().join("classes"), home().join("src/main/resources")];
     Ok(join(&parts))
 }
 
-/// The class path of a stock server: its configuration folder and the jars, without ours.
+/// The class path of a stock server: the jars, without ours, and its configuration folder. No jar
+/// has a file of such a folder, so the order is free; see `crate::server::shared_classes`.
 ///
 /// # Errors
 /// As [`client_class_path`].
 pub fn server_class_path(conf: &Path) -> Result<String, String> {
     prepared()?;
-    Ok(join(&[conf.to_owned(), work().join("lib").join("*")]))
+    Ok(join(&[work().join("lib").join("*"), conf.to_owned()]))
 }
 
 /// The class path of the HBase shell.
@@ -145,6 +147,18 @@ fn prepare() -> Result<(), String> {
     fill("classes", &made_from, |to| compile(&sources, &work().join("lib").join("*"), to))
 }
 
+/// Fills `work/NAME`, which is made from the jars of `work/lib`, and returns it. Others wait
+/// meanwhile.
+pub(crate) fn fill_from_jars(
+    name: &str,
+    make: impl Fn(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
+    prepared()?;
+    let _lock = lock()?;
+    fill(name, &[work().join("lib.stamp")], make)?;
+    Ok(work().join(name))
+}
+
 /// Locks `work` against other processes, until the file is dropped.
 fn lock() -> Result<File, String> {
     fs::create_dir_all(work()).map_err(|e| format!("cannot make {}: {e}", work().display()))?;
@@ -190,7 +204,8 @@ fn compile(sources: &[PathBuf], class_path: &Path, to: &Path) -> Result<(), Stri
     tool(javac, "a JDK 17 or later (javac)")
 }
 
-fn tool(mut command: Command, what: &str) -> Result<(), String> {
+/// Runs a tool. An error has its output.
+pub(crate) fn tool(mut command: Command, what: &str) -> Result<(), String> {
     let output =
         command.output().map_err(|e| format!("{what} is needed on the path, or in JAVA_HOME: {e}"))?;
     if output.status.success() {
