@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use interop::history::{Entry, Operation, RowState, Verdict, check};
+use interop::history::{Entry, Operation, RowState, Verdict, append, check};
 
 fn entry(sent_ns: u64, answered_ns: u64, operation: Operation) -> Entry {
     Entry { sent_ns, answered_ns: (answered_ns > 0).then_some(answered_ns), operation }
