@@ -42,8 +42,10 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A folder that is removed after this process has ended. The PID is behind the first dot.
 fn folder(name: &str) -> PathBuf {
-    let folder = work().join("run").join(format!("{name}.{}", std::process::id()));
+    let name = format!("{}.{}", name.replace('.', "-"), std::process::id());
+    let folder = work().join("run").join(name);
     fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     folder
 }
