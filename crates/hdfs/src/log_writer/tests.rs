@@ -186,14 +186,15 @@ fn a_sync_may_take_longer_as_the_other_disks_do() {
 
 #[test]
 fn a_sync_that_stalls_on_one_datanode_breaks_the_log() {
-    let cluster = FakeCluster::start(vec![Behavior::default(), late(2000), Behavior::default()]);
+    let cluster =
+        FakeCluster::start(vec![Behavior::default(), on_packet(0, Ack::Silence), Behavior::default()]);
     let client = crate::HdfsClient::new(of_stalls(&cluster)).expect("threads");
     let mut log = client.create_log("/log", client.new_file()).expect("created");
     log.append(&[7; 600]).expect("buffered");
     let start = Instant::now();
     let error = log.flush(FlushLevel::Synced).expect_err("broken");
     let took = start.elapsed();
-    assert!((Duration::from_millis(100)..Duration::from_millis(1500)).contains(&took), "{took:?}");
+    assert!((Duration::from_millis(100)..Duration::from_secs(5)).contains(&took), "{took:?}");
     assert_eq!((error.kind(), log.acked()), (ErrorKind::BrokenPipe, 0), "{error}");
 }
 
