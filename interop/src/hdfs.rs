@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::server::{free_ports, http_get, run_folder, shared_classes, spawn, write_site_file};
+use crate::server::{StockJvm, free_ports, http_get, run_folder, spawn, write_site_file};
 use crate::{home, toolchain};
 
 /// The timeout of a start; a cluster needs about 10 s on two free cores.
@@ -363,8 +363,7 @@ impl HdfsCluster {
 
     fn java_args(&self, name: &str, heap_mib: u32) -> Result<Vec<String>, String> {
         let mut args = toolchain::jvm_flags();
-        args.extend(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"].map(str::to_owned));
-        args.extend(shared_classes::flags());
+        args.extend(StockJvm::small().flags);
         args.push(format!("-Xmx{heap_mib}m"));
         args.push(format!("-Devenkeel.log.file={}", self.log(name).display()));
         args.extend(["-cp".to_owned(), toolchain::server_class_path(&self.conf())?]);

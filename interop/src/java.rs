@@ -109,7 +109,7 @@ impl JavaRun {
         };
         let mut command = Command::new(toolchain::java_command());
         command.args(toolchain::jvm_flags()).args(shared).arg(format!("-Xmx{}m", self.heap_mib));
-        // A client whose class path begins with the configuration of a stock server logs as that.
+        // A client whose class path has the configuration of a stock server logs as that.
         command.arg(format!("-Devenkeel.log.file={}", stdout.with_file_name("log").display()));
         command.args([
             "-XX:TieredStopAtLevel=1",
